@@ -19,17 +19,35 @@ using llama_moe::gpu::Machine;
 using llama_moe::gpu::MachineApi;
 using llama_moe::gpu::MatrixProduct;
 
-/// Of resources/workloads/llama_moe.
-struct Size {
-    const char* name;
-    double dim, chunk;
-    double aim;  ///< percent of cuBLAS' rate
-};
-constexpr Size kBase{"base", 1024, 512, 35}, kLarge{"large", 2048, 512, 40};
+{
+    Trainer trainer(plugin, kBase);
+    const double step = measureSteps(trainer, kBase, products, times, report).median;
+    const auto start = std::chrono::steady_clock::now();
+    const std::unique_ptr<runtime::DeviceCopy> snapshots = trainer.snapshots();
+    const double pinned = since(start);
+    const Spread with = spreadOf(timed(times, [&] { trainer.step(snapshots.get()); }));
+    const double more = 100 * (with.median / step - 1);
+    report.row({absl::StrCat("base with a snapshot of ", trainer.info().state_bytes / kMiB,
+                             " MiB in the step: ", number(more, 1), " % more"),
+                cell(with)});
+    report.row(
+        {"from the order of that snapshot to its end", cell(spreadOf(trainer.snapshotMs()))});
+    report.row({"taking pinned memory for it, once", number(pinned, 0)});
+    report.row({"a hash of that state, as parity asks for it",
+                cell(spreadOf(timed(times, [&] { trainer.hash(); })))});
+    report.atMost("a snapshot in a step of base, beside the step", more, kSnapshotAim, "%");
+}
+Trainer trainer(plugin, kLarge);
+(void)measureSteps(trainer, kLarge, products, times, report);
 constexpr uint32_t kSequence = 2048, kSamples = 8, kMicroBatches = 4;
 constexpr double kTokens = double{kSequence} * kSamples * kMicroBatches;
 constexpr size_t kSide = 8192;
 constexpr size_t kWorkspace = 32 * kMiB;
+
+double since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+        .count();
+}
 
 void* symbol(const char* path, const char* name) {
     void* object = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -112,10 +130,14 @@ class Trainer {
     Trainer& operator=(const Trainer&) = delete;
 
     const bulkhead_model_info& info() const { return info_; }
+    /// Of each snapshot, from its order to its end.
+    const std::vector<double>& snapshotMs() const { return snapshotMs_; }
 
-    /// One that step() takes snapshots by.
+    /// One that step() takes snapshots by, made as a rank makes it.
     std::unique_ptr<runtime::DeviceCopy> snapshots() {
-        return value(runtime::DeviceCopy::create({&plugin_.device(), rank_.device(), &log_}));
+        auto copy = value(runtime::DeviceCopy::create({&plugin_.device(), rank_.device(), &log_}));
+        copy->makeRoom(info_.state_bytes);
+        return copy;
     }
 
     /// With `snapshots`, one is taken meanwhile, as for a joiner.
@@ -146,18 +168,24 @@ class Trainer {
         must(plugin_.device().stream_synchronize(rank_.device(), nullptr));
     }
 
+    void hash() {
+        uint64_t value = 0;
+        must(api_->hash(workload_, &value));
+    }
+
   private:
     void begin(runtime::DeviceCopy& snapshots) {
-        snapshot_.clear();
-        snapshot_.reserve(info_.state_bytes);
-        snapshots.begin({info_.state_bytes,
-                         [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
-                             return api_->export_state_on(workload_, at, bytes, piece, stream);
-                         },
-                         [this](std::span<const std::byte> part) {
-                             snapshot_.insert(snapshot_.end(), part.begin(), part.end());
-                         },
-                         [](const absl::Status& status) { need(status); }});
+        snapshot_ = {};  // as when its last reader is done with it
+        snapshots.snapshot(
+            info_.state_bytes,
+            [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
+                return api_->export_state_on(workload_, at, bytes, piece, stream);
+            },
+            &snapshot_,
+            [this, begun = std::chrono::steady_clock::now()](const absl::Status& status) {
+                need(status);
+                snapshotMs_.push_back(since(begun));
+            });
     }
     void must(bulkhead_status status) {
         if (status != BULKHEAD_OK) die(absl::InternalError(plugin_.error()));
@@ -168,7 +196,8 @@ class Trainer {
     bulkhead_workload* workload_ = nullptr;
     bulkhead_model_info info_{};
     runtime::PluginLog log_;
-    std::vector<std::byte> snapshot_;
+    runtime::StateBytes snapshot_;
+    std::vector<double> snapshotMs_;
     std::vector<int32_t> tokens_;
     uint64_t updates_ = 0;
 };
@@ -200,6 +229,7 @@ Spread measureSteps(Trainer& trainer, const Size& size, double products, int tim
 void measureTraining(support::GpuPlugin& plugin, int times, Report& report) {
     const double products = productRate(plugin, times);
     report.row({"cuBLAS, bfloat16 squares of 8192", "", "", number(products, 0), "100"});
+<<<<<<< HEAD
     {
         Trainer trainer(plugin, kBase);
         const Spread ms = measureSteps(trainer, kBase, products, times, report);
@@ -212,6 +242,29 @@ void measureTraining(support::GpuPlugin& plugin, int times, Report& report) {
     }
     Trainer trainer(plugin, kLarge);
     (void)measureSteps(trainer, kLarge, products, times, report);
+=======
+    Trainer trainer(plugin);
+    trainer.step();
+    const Spread ms = spreadOf(timed(times, [&] { trainer.step(); }));
+    const double tokens = kTokens / ms.median * 1e3;
+    const double flops = tokens * flopsOfToken(trainer.info()) / 1e12;
+    report.row({"llama_moe base, 4 x 8 x 2048 tokens a step", cell(ms), number(tokens, 0),
+                number(flops, 0), number(100 * flops / products, 0)});
+    const auto start = std::chrono::steady_clock::now();
+    const std::unique_ptr<runtime::DeviceCopy> snapshots = trainer.snapshots();
+    const double pinned = since(start);
+    const Spread with = spreadOf(timed(times, [&] { trainer.step(snapshots.get()); }));
+    report.row(
+        {absl::StrCat("the same with a snapshot of ", trainer.info().state_bytes / kMiB,
+                      " MiB in it: ", number(100 * (with.median / ms.median - 1), 1), " % more"),
+         cell(with)});
+    const std::vector<double>& copies = trainer.snapshotMs();
+    report.row({"from the order of that snapshot to its end", cell(spreadOf(copies))});
+    report.row({"taking pinned memory for it, once", number(pinned, 0)});
+    report.atLeast("llama_moe base, of cuBLAS' rate", 100 * flops / products, kTrainingAim, "%");
+    report.atMost("a snapshot in a step, beside the step", 100 * (with.median / ms.median - 1),
+                  kSnapshotAim, "%");
+>>>>>>> h3
 }
 
 }  // namespace bulkhead::bench

@@ -36,7 +36,7 @@ absl::StatusOr<Machine::Block> blockAround(const void* at) {
     if (const int code = range(&base, &bytes, reinterpret_cast<unsigned long long>(at)); code != 0)
         return absl::UnavailableError(
             absl::StrCat("a peer's GPU memory is not there (driver error ", code, ")"));
-    return Machine::Block{reinterpret_cast<std::byte*>(base), bytes};
+    return Machine::Block{reinterpret_cast<std::byte*>(base), bytes, true};
 }
 
 /// The same share of a small GPU as of a large one.
@@ -79,6 +79,11 @@ CudaMachine::~CudaMachine() {
 
 void CudaMachine::epochBegan() {
     cuda::epochBegan(device_);
+}
+
+bool CudaMachine::givesBack() {
+    const absl::MutexLock lock(&device_->mutex);
+    return !device_->leaving.empty();
 }
 
 void CudaMachine::membersMet() {
@@ -144,9 +149,8 @@ absl::StatusOr<Machine::Block> CudaMachine::map(const Place& place) {
             absl::StrCat("a peer's GPU memory cannot be mapped: ", cudaGetErrorString(code),
                          "; if its GPU is out of reach, use transport \"tcp\""));
     }
-    imported_.insert(static_cast<std::byte*>(base));
     absl::StatusOr<Block> block = blockAround(base);
-    if (!block.ok()) unmap({static_cast<std::byte*>(base), 0});
+    if (!block.ok()) ignore(cudaIpcCloseMemHandle(base));
     return block;
 }
 
@@ -165,14 +169,13 @@ absl::StatusOr<Machine::Block> CudaMachine::own(const Place& place) const {
         else if (absl::Status s = fromCuda(code, "reaching a peer's GPU"); !s.ok())
             return s;
     }
-    return blockAround(at);
+    absl::StatusOr<Block> block = blockAround(at);
+    if (block.ok()) block->imported = false;
+    return block;
 }
 
 void CudaMachine::unmap(const Block& block) {
-    const auto it = imported_.find(block.base);
-    if (it == imported_.end()) return;  // of this process
-    imported_.erase(it);
-    if (enter().ok()) ignore(cudaIpcCloseMemHandle(block.base));
+    if (block.imported && enter().ok()) ignore(cudaIpcCloseMemHandle(block.base));
 }
 
 bulkhead_status openPlane(bulkhead_device* device, uint32_t blocks, bulkhead_plane** out) {

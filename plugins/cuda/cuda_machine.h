@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <set>
 
 #include "bulkhead/data_plane.h"
 #include "plugins/cuda/device.h"
@@ -27,6 +26,7 @@ class CudaMachine final : public Machine {
     absl::StatusOr<Block> map(const Place& place) override;
     void unmap(const Block& block) override;
     void epochBegan() override;
+    bool givesBack() override;
     void membersMet() override;
 
   private:
@@ -36,7 +36,6 @@ class CudaMachine final : public Machine {
 
     bulkhead_device* const device_;
     cudaStream_t stream_ = nullptr;
-    std::multiset<std::byte*> imported_;
 };
 
 /// For the table of data_plane.h.

@@ -27,7 +27,8 @@ struct bulkhead_device {
     };
     std::map<void*, Block> blocks ABSL_GUARDED_BY(mutex);
     /// Blocks of kind PEER that were given back, which peers may still map: freed once all members
-    /// of an epoch that began later have met in it, for by then they have left the ones before.
+    /// of an epoch that began later have added in it, for by then they have unmapped what is not
+    /// named there.
     std::map<void*, Block> retired ABSL_GUARDED_BY(mutex);
     std::map<void*, Block> leaving
         ABSL_GUARDED_BY(mutex);  ///< those of `retired` from before the epoch that is open

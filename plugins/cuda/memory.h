@@ -17,7 +17,8 @@ bulkhead_status reduceCopy(bulkhead_device* device, void* to, const void* const*
                            int32_t sources, size_t count, bulkhead_dtype fromType,
                            bulkhead_dtype toType, bulkhead_stream* stream);
 
-/// An epoch of the exchange begins: what was given back before it goes once its members have met.
+/// An epoch of the exchange begins: what was given back before it goes once its members have
+/// unmapped it.
 void epochBegan(bulkhead_device* device);
 /// They have, or nobody maps anything any more. The device is current.
 void freeLeaving(bulkhead_device* device);

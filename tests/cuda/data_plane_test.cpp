@@ -25,11 +25,13 @@ class DataPlaneTest : public ::testing::Test {
   protected:
     DataPlaneTest() { open(2); }
 
-    void open(uint32_t blocks, uint32_t nearBlocks = 0) {
+    void open(uint32_t blocks, uint32_t nearBlocks = 0,
+              std::chrono::milliseconds unmapAfter = kLong) {
         auto machine = std::make_unique<ThreadMachine>(world_, 1);
         machine_ = machine.get();
-        plane_ = DataPlane::create(std::move(machine), {blocks, kNoHurry, kLong, kLong,
-                                                        std::chrono::milliseconds(1), nearBlocks})
+        plane_ = DataPlane::create(std::move(machine),
+                                   {blocks, kNoHurry, kLong, kLong, std::chrono::milliseconds(1),
+                                    nearBlocks, unmapAfter})
                      .value();
     }
     float* ramp(uint64_t process, size_t count) {
@@ -45,9 +47,15 @@ class DataPlaneTest : public ::testing::Test {
         for (size_t s = 0; s < from.size(); ++s) sum.from[s] = reinterpret_cast<uint64_t>(from[s]);
         return sum;
     }
-    const void* peer(const float* memory, size_t count) {
-        const Place place = world_.place(2, memory, count * sizeof(float)).value();
+    const void* peer(const float* memory, size_t count, uint64_t process = 2) {
+        const Place place = world_.place(process, memory, count * sizeof(float)).value();
         return plane_->reach(place, count * sizeof(float)).value();
+    }
+    /// Some sum of the open epoch, whose peers have been reached.
+    void add() {
+        float* mine = ramp(1, 100);
+        ASSERT_TRUE(plane_->submit(sum(mine, {mine}, 100)).ok());
+        ASSERT_TRUE(plane_->finish(kLong).ok());
     }
     /// Enters an epoch, adds rank 1's and 2's ramps, and looks at the sum.
     void expectSum(size_t count) {
@@ -124,6 +132,97 @@ TEST_F(DataPlaneTest, memoryOfAPeerCannotBeTouchedAfterItsEpoch) {
     EXPECT_EQ(world_.live(), 0);
     EXPECT_TRUE(World::readable(theirs)) << "it is its owner's as before";
     EXPECT_FALSE(plane_->reach(world_.place(2, theirs, 4).value(), 4).ok()) << "no epoch is open";
+}
+
+TEST_F(DataPlaneTest, whatAPeerStillNamesIsMappedOnceForAllEpochs) {
+    float* theirs = ramp(2, 100);
+    const void* first = nullptr;
+    for (int epoch = 0; epoch < 3; ++epoch) {
+        ASSERT_TRUE(plane_->enter().ok());
+        const void* seen = peer(theirs, 100);
+        EXPECT_TRUE(first == nullptr || seen == first);
+        first = seen;
+        float* to = world_.floats(1, 100);
+        ASSERT_TRUE(plane_->submit(sum(to, {seen, seen}, 100)).ok());
+        ASSERT_TRUE(plane_->finish(kLong).ok());
+        EXPECT_EQ(to[99], 200);
+        ASSERT_TRUE(plane_->park().ok());
+        plane_->abort();
+        ASSERT_TRUE(plane_->park().ok());
+        EXPECT_TRUE(World::readable(seen));
+    }
+    EXPECT_EQ(world_.maps(), 1);
+}
+
+TEST_F(DataPlaneTest, whatAPeerNamesNoMoreIsUnmappedBeforeItIsToldThatAllHaveMet) {
+    float* old = ramp(2, 100);
+    float* now = ramp(2, 100);
+    ASSERT_TRUE(plane_->enter().ok());
+    const void* seen = peer(old, 100);
+    add();
+    EXPECT_EQ(machine_->meetings, 0);
+    (void)peer(old, 100);
+    EXPECT_EQ(machine_->meetings, 1);
+    (void)peer(old, 100);
+    EXPECT_EQ(machine_->meetings, 1) << "once an epoch";
+    ASSERT_TRUE(plane_->enter().ok());
+    const void* other = peer(now, 100);
+    EXPECT_TRUE(World::readable(seen));
+    add();
+    EXPECT_FALSE(World::readable(seen)) << "its owner may give it away from here on";
+    EXPECT_TRUE(World::readable(other));
+    EXPECT_EQ(machine_->meetings, 1);
+    (void)peer(now, 100);
+    EXPECT_EQ(machine_->meetings, 2);
+}
+
+TEST_F(DataPlaneTest, memoryOfOneWhoIsNoMemberAnyMoreIsUnmappedLaterAndByNobodyWhoAdds) {
+    float* theirs = ramp(2, 100);
+    float* victims = ramp(3, 100);
+    ASSERT_TRUE(plane_->enter().ok());
+    const void* seen = peer(victims, 100, 3);
+    (void)peer(theirs, 100);
+    add();
+    ASSERT_TRUE(plane_->enter().ok());
+    (void)peer(theirs, 100);
+    add();
+    ASSERT_TRUE(plane_->park().ok());
+    EXPECT_TRUE(World::readable(seen)) << "a driver may be clearing up after its owner";
+    // It is back, and names other memory: what it had must not wait.
+    float* others = ramp(3, 100);
+    ASSERT_TRUE(plane_->enter().ok());
+    (void)peer(theirs, 100);
+    (void)peer(others, 100, 3);
+    add();
+    EXPECT_FALSE(World::readable(seen));
+    EXPECT_EQ(world_.live(), 2);
+}
+
+TEST_F(DataPlaneTest, memoryThatNobodyNamesIsUnmappedInTheEnd) {
+    open(2, 0, std::chrono::milliseconds(1));
+    float* victims = ramp(3, 100);
+    ASSERT_TRUE(plane_->enter().ok());
+    (void)peer(victims, 100, 3);
+    add();
+    ASSERT_TRUE(plane_->enter().ok());
+    add();
+    EXPECT_EQ(world_.live(), 1);
+    ASSERT_TRUE(plane_->park().ok());
+    while (world_.live() > 0) std::this_thread::yield();
+}
+
+TEST_F(DataPlaneTest, nothingStaysMappedWhenAPlaneEnds) {
+    float* theirs = ramp(2, 100);
+    float* victims = ramp(3, 100);
+    ASSERT_TRUE(plane_->enter().ok());
+    (void)peer(victims, 100, 3);
+    ASSERT_TRUE(plane_->enter().ok());
+    (void)peer(theirs, 100);
+    add();
+    ASSERT_TRUE(plane_->park().ok());
+    EXPECT_EQ(world_.live(), 2);
+    plane_.reset();
+    EXPECT_EQ(world_.live(), 0);
 }
 
 TEST_F(DataPlaneTest, aPlaceThatLiesIsRefused) {

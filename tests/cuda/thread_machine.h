@@ -69,6 +69,7 @@ class World {
             if (b.process == place.process && reinterpret_cast<uint64_t>(b.base) == place.base) {
                 mapped_.push_back({see(b.fd, b.bytes), b.bytes});
                 ++live_;
+                ++maps_;
                 return mapped_.back();
             }
         return absl::UnavailableError("the block is gone");
@@ -82,6 +83,11 @@ class World {
     int live() const {
         const MutexLock lock(mutex_);
         return live_;
+    }
+    /// How often something was mapped.
+    int maps() const {
+        const MutexLock lock(mutex_);
+        return maps_;
     }
     /// Whether this process may read there; asked of the kernel, so that the answer may be no.
     static bool readable(const void* at) {
@@ -108,7 +114,7 @@ class World {
     mutable Mutex mutex_;
     std::vector<Block> blocks_ ABSL_GUARDED_BY(mutex_);
     std::vector<Machine::Block> mapped_ ABSL_GUARDED_BY(mutex_);
-    int live_ ABSL_GUARDED_BY(mutex_) = 0;
+    int live_ ABSL_GUARDED_BY(mutex_) = 0, maps_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 /// What serve() is given instead of a block of a GPU.
@@ -177,10 +183,11 @@ class ThreadMachine : public Machine {
     }
     absl::StatusOr<Block> map(const Place& place) override { return world_.map(place); }
     void unmap(const Block& block) override { world_.unmap(block); }
+    void membersMet() override { ++meetings; }
 
     /// Called by the first thread of block 0 wherever that block's threads meet. Set between runs.
     std::function<void()> atSync;
-    std::atomic<int> launches = 0;
+    std::atomic<int> launches = 0, meetings = 0;
     std::atomic<uint32_t> blocksLaunched = 0;  ///< by the last of them
 
   private:

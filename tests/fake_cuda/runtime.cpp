@@ -287,6 +287,7 @@ void forget(std::map<std::byte*, Block>::iterator it) {
 
 struct Handle {
     int32_t pid, fd, gpu;
+    uint64_t file;  ///< a descriptor's number is used again
 };
 
 }  // namespace
@@ -511,8 +512,10 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* out, void* memory) {
         const auto it = d.blocks.find(static_cast<std::byte*>(memory));
         if (it == d.blocks.end() || !it->second.onDevice || it->second.imported)
             return cudaErrorInvalidValue;
+        struct stat about {};
+        if (::fstat(it->second.fd, &about) != 0) return cudaErrorUnknown;
         const Handle handle{::getpid(), it->second.fd,
-                            d.gpus[static_cast<size_t>(it->second.gpu)].number};
+                            d.gpus[static_cast<size_t>(it->second.gpu)].number, about.st_ino};
         *out = {};
         std::memcpy(out->reserved, &handle, sizeof handle);
         return cudaSuccess;
@@ -532,7 +535,7 @@ cudaError_t cudaIpcOpenMemHandle(void** out, cudaIpcMemHandle_t from, unsigned f
         struct stat about {};
         struct flock lock {};
         lock.l_type = F_RDLCK;
-        if (block.fd < 0 || ::fstat(block.fd, &about) != 0 ||
+        if (block.fd < 0 || ::fstat(block.fd, &about) != 0 || about.st_ino != handle.file ||
             ::fcntl(block.fd, F_OFD_SETLK, &lock) != 0)
             return ::close(block.fd), cudaErrorMapBufferObjectFailed;
         block.onDevice = block.imported = true;

@@ -42,7 +42,7 @@ class CheckpointDeskTest : public ::testing::Test {
         s->lineage = 1;
         s->step = s->last.step = step;
         s->layout = layout;
-        s->bytes.resize(100);
+        s->bytes.assign(100, {});
         s->hash = bulkhead_state_hash(s->bytes.data(), s->bytes.size());
         return s;
     }

@@ -91,6 +91,25 @@ class DeviceCopyTest : public ::testing::Test {
              }});
     }
 
+    /// Of the state, as a rank takes it.
+    void snapshot(StateBytes* to) {
+        done_ = false;
+        copy_->snapshot(
+            bytes_,
+            [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
+                return refuses_ ? BULKHEAD_OUT_OF_MEMORY
+                                : api_->export_state_on(workload_, at, bytes, piece, stream);
+            },
+            to,
+            [this](const absl::Status& status) {
+                status_ = status;
+                done_ = true;
+            });
+    }
+    static std::vector<std::byte> contents(const StateBytes& bytes) {
+        return {bytes.begin(), bytes.end()};
+    }
+
     PluginLog log_;
     DeviceCopy::Device device_;
     const bulkhead_workload_api* api_ = nullptr;
@@ -158,6 +177,104 @@ TEST_F(DeviceCopyTest, whatTheDeviceRefusesIsToldAndTheNextOneWorks) {
     copy_->await();
     EXPECT_TRUE(status_.ok()) << status_;
     EXPECT_EQ(copy, exported());
+}
+
+TEST_F(DeviceCopyTest, statesGoIntoTheRoomThatWasMadeForThemOneAfterTheOther) {
+    copy_->makeRoom(bytes_);
+    const std::byte* room = nullptr;
+    for (int i = 0; i < 3; ++i) {
+        const std::vector<std::byte> before = exported();
+        StateBytes state;
+        snapshot(&state);
+        compute();
+        copy_->await();
+        EXPECT_TRUE(status_.ok()) << status_;
+        EXPECT_TRUE(state.lent());
+        EXPECT_EQ(contents(state), before);
+        EXPECT_TRUE(room == nullptr || room == state.data());
+        room = state.data();
+        update();
+    }
+}
+
+TEST_F(DeviceCopyTest, computingGoesOnWhileAStateHasNotBegunItsWayIntoTheRoom) {
+    copy_->makeRoom(bytes_);
+    const std::vector<std::byte> before = exported();
+    StateBytes state;
+    hold_(1);
+    snapshot(&state);
+    compute();
+    EXPECT_FALSE(done_);
+    hold_(0);
+    copy_->await();
+    EXPECT_EQ(contents(state), before);
+}
+
+TEST_F(DeviceCopyTest, whatSomebodyStillReadsIsNotWrittenOver) {
+    copy_->makeRoom(bytes_);
+    StateBytes first, second, third;
+    snapshot(&first);
+    copy_->await();
+    const std::vector<std::byte> before = exported();
+    compute();
+    update();
+    snapshot(&second);
+    copy_->await();
+    EXPECT_FALSE(second.lent());
+    EXPECT_EQ(contents(first), before);
+    EXPECT_EQ(contents(second), exported());
+    EXPECT_NE(contents(first), contents(second));
+    first = {};
+    snapshot(&third);
+    copy_->await();
+    EXPECT_TRUE(third.lent());
+    EXPECT_EQ(contents(third), exported());
+}
+
+TEST_F(DeviceCopyTest, aRoomThatIsTooSmallIsNotUsed) {
+    copy_->makeRoom(bytes_ - 1);
+    StateBytes state;
+    snapshot(&state);
+    copy_->await();
+    EXPECT_FALSE(state.lent());
+    EXPECT_EQ(contents(state), exported());
+}
+
+TEST_F(DeviceCopyTest, aHostWithoutSoMuchMemoryGivesNoRoom) {
+    copy_->makeRoom(uint64_t{1} << 60);
+    StateBytes state;
+    snapshot(&state);
+    copy_->await();
+    EXPECT_TRUE(status_.ok()) << status_;
+    EXPECT_FALSE(state.lent());
+    EXPECT_EQ(contents(state), exported());
+}
+
+TEST_F(DeviceCopyTest, theRoomIsFreeAgainAfterARefusal) {
+    copy_->makeRoom(bytes_);
+    refuses_ = true;
+    {
+        StateBytes none;
+        snapshot(&none);
+        copy_->await();
+        EXPECT_TRUE(absl::IsResourceExhausted(status_)) << status_;
+    }
+    refuses_ = false;
+    StateBytes state;
+    snapshot(&state);
+    copy_->await();
+    EXPECT_TRUE(state.lent());
+    EXPECT_EQ(contents(state), exported());
+}
+
+TEST_F(DeviceCopyTest, aStateThatWasLentOutlivesItsCopier) {
+    copy_->makeRoom(bytes_);
+    StateBytes state;
+    snapshot(&state);
+    copy_->await();
+    copy_.reset();
+    EXPECT_EQ(contents(state), exported());
+    device_.api->free(device_.device, state.data());  // else left to the process's end
 }
 
 }  // namespace

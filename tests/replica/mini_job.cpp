@@ -15,6 +15,7 @@
 
 #include "backend/common/codec.h"
 #include "backend/model/json.h"
+#include "backend/runtime/agent/process.h"
 #include "backend/runtime/transport/rank_secrets.h"
 
 namespace bulkhead::runtime {
@@ -68,6 +69,7 @@ MiniJob::MiniJob(model::JobSpec spec, std::string folder,
                  std::optional<protocol::LogCheckpoint> resume)
     : spec_(std::move(spec)), folder_(std::move(folder)) {
     fs::create_directories(folder_);
+    ::setenv("BULKHEAD_PLUGIN_PATH", BULKHEAD_PLUGINS, 0);  // ranks inherit it
     std::ofstream(folder_ + "/job.json") << model::toJsonText(spec_);
     reactor_ = *Reactor::create(clock_);
     ChannelOptions options;
@@ -125,7 +127,7 @@ void MiniJob::perform(const protocol::Actions& actions) {
         else if (const auto* l = std::get_if<protocol::AppendLog>(&action)) {
             if (l->overlapped) answers.push_back(protocol::RecordDurable{l->sequence});
         } else if (const auto* s = std::get_if<protocol::StartReplica>(&action))
-            startReplica(*s);
+            waitingStarts_[s->replica] = *s;
         else if (const auto* k = std::get_if<protocol::StopReplica>(&action)) {
             for (const Process& p : processes_)
                 if (p.rank.replica == k->replica && p.incarnation <= k->incarnation &&
@@ -134,11 +136,12 @@ void MiniJob::perform(const protocol::Actions& actions) {
         } else if (const auto* w = std::get_if<protocol::WakeAt>(&action))
             wakeAt_ = w->at;
         else if (const auto* e = std::get_if<protocol::Emit>(&action))
-            facts_.push_back(e->fact);
+            facts_.push_back({clock_.now(), e->fact});
         else if (std::holds_alternative<protocol::Finished>(action))
             finished_ = true;
     }
     for (const protocol::Input& answer : answers) feed(answer);
+    startWaiting();
 }
 
 void MiniJob::send(const std::function<bool(const Link&)>& to, protocol::ToReplica message) {
@@ -206,48 +209,71 @@ void MiniJob::startReplica(const protocol::StartReplica& start) {
                                                "127.0.0.1",
                                                "--run-dir",
                                                folder_};
-        std::vector<char*> argv;
-        for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
-        argv.push_back(nullptr);
         const std::string log = folder_ + "/r" + std::to_string(rank.replica) + "s" +
                                 std::to_string(rank.shard) + ".log";
         const UniqueFd secrets = *secretsPipe(
             {secret_.derive(rankIdentity(spec_.name, rank, start.incarnation)),
              secret_.derive(absl::StrCat("replica ", rank.replica, " ", start.incarnation))});
-        const pid_t pid = ::fork();
-        if (pid == 0) {
-            ::dup2(secrets.get(), kSecretsFd);
-            ::setenv(kSecretsVariable, "4", 1);
-            const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-            ::dup2(fd, 2);
-            ::setenv("BULKHEAD_PLUGIN_PATH", BULKHEAD_PLUGINS, 0);
-            ::execv(argv[0], argv.data());
-            ::_exit(127);
-        }
-        processes_.push_back({rank, start.incarnation, pid});
+        const UniqueFd out(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+        LifeLock life = *LifeLock::create();
+        const pid_t pid =
+            *launch({args, {}, out.get(), out.get(), life.fd(), secrets.get(), "", {}});
+        auto death = std::make_unique<DeathWatch>(
+            std::move(life), pid, [this, pid](std::optional<int32_t> signal) {
+                if (signal) reactor_->post([this, pid, s = *signal] { died(pid, s); });
+            });
+        processes_.push_back({rank, start.incarnation, pid, std::move(death)});
         feed(protocol::RankRunning{rank, start.incarnation, pid, "here"});
+    }
+}
+
+/// It ends, and holds what it has for a while yet.
+void MiniJob::died(pid_t pid, int32_t signal) {
+    for (const Process& p : processes_) {
+        if (p.pid != pid) continue;
+        protocol::RankExited exited;
+        exited.rank = p.rank;
+        exited.incarnation = p.incarnation;
+        exited.signal = signal;
+        exited.node = "here";
+        return feed(exited);
+    }
+}
+
+void MiniJob::startWaiting() {
+    for (;;) {
+        const auto next = std::ranges::find_if(waitingStarts_, [this](const auto& start) {
+            return std::ranges::none_of(
+                processes_, [&](const Process& p) { return p.rank.replica == start.first; });
+        });
+        if (next == waitingStarts_.end()) return;
+        const protocol::StartReplica start = next->second;
+        waitingStarts_.erase(next);
+        startReplica(start);
     }
 }
 
 void MiniJob::reap() {
     for (size_t i = 0; i < processes_.size();) {
         int status = 0;
-        const Process p = processes_[i];
-        if (::waitpid(p.pid, &status, WNOHANG) != p.pid) {
+        if (::waitpid(processes_[i].pid, &status, WNOHANG) != processes_[i].pid) {
             ++i;
             continue;
         }
+        const RankId rank = processes_[i].rank;
+        const uint32_t incarnation = processes_[i].incarnation;
         processes_.erase(processes_.begin() + static_cast<std::ptrdiff_t>(i));
         const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-        exits_.emplace_back(p.rank, code);
+        exits_.emplace_back(rank, code);
         protocol::RankExited exited;
-        exited.rank = p.rank;
-        exited.incarnation = p.incarnation;
+        exited.rank = rank;
+        exited.incarnation = incarnation;
         exited.exitCode = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
         exited.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
         exited.node = "here";
         feed(exited);
     }
+    startWaiting();
 }
 
 void MiniJob::kill(RankId rank, int signal) {

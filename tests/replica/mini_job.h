@@ -13,6 +13,7 @@
 
 #include "backend/common/clock.h"
 #include "backend/model/job_spec.h"
+#include "backend/runtime/agent/death_watch.h"
 #include "backend/runtime/protocol/coordinator_machine.h"
 #include "backend/runtime/transport/control_channel.h"
 #include "backend/runtime/transport/reactor.h"
@@ -20,7 +21,8 @@
 namespace bulkhead::runtime {
 
 /// A whole job for tests of the rank's side: real worker processes under the coordinator machine,
-/// with a driver that does just enough (no log on disk, no agent). Everything on the test's thread.
+/// with a driver that does just enough (no log on disk). It notices deaths and begins the next
+/// process of a replica as agent and controller do. Everything on the test's thread.
 class MiniJob {
   public:
     /// `resume`: begins from this checkpoint.
@@ -53,8 +55,20 @@ class MiniJob {
     template <class F>
     std::vector<F> facts() const {
         std::vector<F> found;
-        for (const protocol::Fact& fact : facts_)
-            if (const F* f = std::get_if<F>(&fact)) found.push_back(*f);
+        for (Timed<F>& timed : timedFacts<F>()) found.push_back(std::move(timed.fact));
+        return found;
+    }
+    /// By the steady clock.
+    template <class F>
+    struct Timed {
+        MonoNs at = 0;
+        F fact;
+    };
+    template <class F>
+    std::vector<Timed<F>> timedFacts() const {
+        std::vector<Timed<F>> found;
+        for (const Timed<protocol::Fact>& timed : facts_)
+            if (const F* f = std::get_if<F>(&timed.fact)) found.push_back({timed.at, *f});
         return found;
     }
     const std::vector<protocol::CheckpointDone>& checkpoints() const { return checkpoints_; }
@@ -72,6 +86,7 @@ class MiniJob {
         RankId rank;
         uint32_t incarnation = 0;
         pid_t pid = 0;
+        std::unique_ptr<DeathWatch> death;
     };
     struct Link {
         std::unique_ptr<ControlChannel> channel;
@@ -85,6 +100,8 @@ class MiniJob {
     void send(const std::function<bool(const Link&)>& to, protocol::ToReplica message);
     void startReplica(const protocol::StartReplica& start);
     std::string jobFileOf(int32_t replica) const;
+    void startWaiting();
+    void died(pid_t pid, int32_t signal);
     void reap();
 
     const SystemClock clock_;
@@ -98,8 +115,9 @@ class MiniJob {
     std::map<uint64_t, Link> links_;
     uint64_t nextLink_ = 1;
     std::vector<Process> processes_;
+    std::map<int32_t, protocol::StartReplica> waitingStarts_;  ///< until the one before has ended
     std::vector<std::pair<RankId, int>> exits_;
-    std::vector<protocol::Fact> facts_;
+    std::vector<Timed<protocol::Fact>> facts_;
     std::vector<protocol::CheckpointDone> checkpoints_;
     std::vector<protocol::FaultNoted> noted_;
     std::map<std::pair<uint64_t, uint64_t>, std::set<std::array<uint64_t, 4>>> keys_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -29,14 +30,21 @@ class Program final : public TrainingProgram {
         changed_.notify_all();
     }
     void refuse() { answer_ = absl::ResourceExhaustedError("no memory"); }
+    /// The next copy goes into memory that is lent; what is given back is told by the pointer.
+    std::weak_ptr<void> lend() {
+        loan_ = std::make_shared<int>();
+        return loan_;
+    }
     int copies() const { return copies_; }
     int waits() const { return waits_; }
 
-    void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) override {
+    void snapshot(StateBytes* to, std::function<void(absl::Status)> done) override {
         finish();
         ++copies_;
         const auto copy = [this, to, done = std::move(done)] {
-            *to = state_;
+            if (loan_ != nullptr) *to = StateBytes(lent_, std::exchange(loan_, nullptr));
+            to->resize(state_.size());
+            std::ranges::copy(state_, to->begin());
             done(answer_);
         };
         if (!beside_) return copy();
@@ -83,6 +91,8 @@ class Program final : public TrainingProgram {
     }
     const bool beside_;
     std::vector<std::byte> state_ = std::vector<std::byte>(1 << 16);
+    std::vector<std::byte> lent_ = std::vector<std::byte>(state_.size());
+    std::shared_ptr<void> loan_;
     uint8_t value_ = 0;
     absl::Status answer_;
     int copies_ = 0, waits_ = 0;
@@ -126,7 +136,7 @@ TEST_P(SnapshotCacheTest, AllWhoWantTheStateOfAStepShareOneCopy) {
     EXPECT_EQ(joiner, late);
     EXPECT_EQ(joiner->step, 1u);
     EXPECT_EQ(joiner->hash, 101u);
-    EXPECT_EQ(joiner->bytes, program_.state());
+    EXPECT_TRUE(std::ranges::equal(joiner->bytes, program_.state()));
     EXPECT_EQ(program_.copies(), 1);
 }
 
@@ -136,7 +146,7 @@ TEST_P(SnapshotCacheTest, EachStepHasItsOwnInTheMemoryThatNobodyHolds) {
         const auto copy = cache_.await(label(n));
         ASSERT_TRUE(copy.ok()) << copy.status();
         EXPECT_EQ((*copy)->step, n);
-        EXPECT_EQ((*copy)->bytes, program_.state());
+        EXPECT_TRUE(std::ranges::equal((*copy)->bytes, program_.state()));
         EXPECT_TRUE(memory == nullptr || (*copy)->bytes.data() == memory);
         memory = (*copy)->bytes.data();
         step();
@@ -148,13 +158,31 @@ TEST_P(SnapshotCacheTest, WhatOthersHoldIsNotWrittenOver) {
     SnapshotCache::Snapshot joiner;
     cache_.give(label(1), into(&joiner));
     step();
-    const std::vector<std::byte> held = joiner->bytes;
+    const StateBytes held = joiner->bytes;
     for (uint64_t n = 2; n < 6; ++n) {
         ASSERT_TRUE(cache_.await(label(n)).ok());
         step();
     }
     EXPECT_EQ(joiner->step, 1u);
     EXPECT_EQ(joiner->bytes, held);
+}
+
+TEST_P(SnapshotCacheTest, LentMemoryGoesBackWithTheStateUnlessSomebodyHoldsIt) {
+    std::weak_ptr<void> loan = program_.lend();
+    ASSERT_TRUE(cache_.await(label(1)).ok());
+    EXPECT_FALSE(loan.expired());
+    step();
+    EXPECT_TRUE(loan.expired());
+    loan = program_.lend();
+    SnapshotCache::Snapshot joiner;
+    cache_.give(label(2), into(&joiner));
+    const std::vector<std::byte> before = program_.state();
+    step();
+    ASSERT_NE(joiner, nullptr);
+    EXPECT_FALSE(loan.expired());
+    EXPECT_TRUE(std::ranges::equal(joiner->bytes, before));
+    joiner.reset();
+    EXPECT_TRUE(loan.expired());
 }
 
 TEST_P(SnapshotCacheTest, WhoAskedGetsTheOldStateWhenAStepWithoutAnUpdateFollows) {

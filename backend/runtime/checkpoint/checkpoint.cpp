@@ -57,7 +57,7 @@ struct LocalHeader {
     }
 };
 
-std::string_view textOf(const std::vector<std::byte>& bytes) {
+std::string_view textOf(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 

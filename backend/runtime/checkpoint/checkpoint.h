@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "backend/common/file_system.h"
 #include "backend/common/types.h"
+#include "backend/runtime/checkpoint/state_bytes.h"
 #include "backend/runtime/protocol/checkpoint_book.h"
 
 /// Checkpoints on disk. One checkpoint is a folder of one file per shard and `manifest.json`, which
@@ -26,7 +27,7 @@ struct StateSnapshot {
     std::vector<int32_t> expertShard;  ///< the layout's placement
     uint64_t hash = 0;                 ///< bulkhead_state_hash() of `bytes`
     CommitRecord last;                 ///< the record that led here; step 0: none
-    std::vector<std::byte> bytes;
+    StateBytes bytes;
     /// The replica keeps it for itself alone: `hash` does not cover it, and nobody is served it.
     std::vector<std::byte> local;
 };

@@ -154,6 +154,9 @@ class DeviceDirect final : public AllReduce {
                 plane_.reach(narrow() ? told_[m].out : told_[m].in, in.size_bytes());
             if (!theirs.ok()) return theirs.status();
             from_[m] = *theirs + at;
+            // What the gather reads: a device wants to know all of it before its first sum.
+            if (const auto out = plane_.reach(told_[m].out, in.size_bytes()); !out.ok())
+                return out.status();
         }
         sum.sources = static_cast<uint32_t>(members_);
         sum.from = from_.data();

@@ -141,10 +141,11 @@ class MeshExchange final : public Exchange {
         return onDevice(options_.device.api->enter(options_.device.plane));
     }
 
-    /// Between two buckets the device is others'; after a failure nothing of peers stays mapped.
+    /// Between two buckets the device is others'; after a failure nothing of peers is read.
     absl::Status restDevice(bool ok) {
         const auto& [api, plane] = options_.device;
-        return onDevice(ok ? api->park(plane) : api->leave(plane));
+        if (!ok) api->abort(plane);
+        return onDevice(api->park(plane));
     }
 
     bool canKeep(const ExchangeGroup& next) const {

@@ -69,7 +69,9 @@ absl::StatusOr<const StateSnapshot*> SnapshotCache::await(StateSnapshot label) {
 }
 
 void SnapshotCache::changed() {
-    if (now_ != nullptr && !now_->shared && now_->ended()) spare_ = std::move(now_->snapshot.bytes);
+    // Lent memory goes back to its lender, who knows best who is to have it next.
+    if (now_ != nullptr && !now_->shared && now_->ended() && !now_->snapshot.bytes.lent())
+        spare_ = std::move(now_->snapshot.bytes);
     now_.reset();
 }
 

@@ -44,7 +44,7 @@ class SnapshotCache {
     std::shared_ptr<Copy> now_;  ///< of the state as it stands; null: not begun
     /// Memory of a copy that nobody else had: fresh pages would cost more than what is copied
     /// there.
-    std::vector<std::byte> spare_;
+    StateBytes spare_;
 };
 
 }  // namespace bulkhead::runtime

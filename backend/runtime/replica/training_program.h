@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "backend/common/types.h"
 #include "backend/model/job_spec.h"
+#include "backend/runtime/checkpoint/state_bytes.h"
 #include "backend/runtime/ftar/device_plane.h"
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/transport/shared_heap.h"
@@ -82,7 +83,7 @@ class TrainingProgram {
     /// The whole state as it is now, copied while the caller computes: `done` is called once, on
     /// any thread, perhaps before this returns; `to` lives until then. Whatever changes the state
     /// waits for it, as does another snapshot.
-    virtual void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) {
+    virtual void snapshot(StateBytes* to, std::function<void(absl::Status)> done) {
         to->resize(stateBytes());
         done(exportState(0, *to));
     }

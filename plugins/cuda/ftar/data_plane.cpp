@@ -2,11 +2,13 @@
 #include "plugins/cuda/ftar/data_plane.h"
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "plugins/cuda/ftar/order.h"
 
 namespace bulkhead::cuda {
@@ -88,6 +90,35 @@ class DataPlane::Caller {
         }
         wake_.Signal();
     }
+    /// At `due`, or when this ends.
+    void unmapAt(Clock::time_point due, const Import& import) {
+        {
+            const absl::MutexLock lock(&mutex_);
+            leaving_.emplace(due, import);
+        }
+        wake_.Signal();
+    }
+    /// Now, what unmapAt() was told of these processes; returns when it is done. Null: of all.
+    void unmapNow(const std::set<uint64_t>* processes) {
+        const absl::MutexLock lock(&mutex_);
+        for (auto it = leaving_.begin(); it != leaving_.end();) {
+            const auto next = std::next(it);
+            if (processes == nullptr || processes->contains(it->second.process)) {
+                auto entry = leaving_.extract(it);
+                entry.key() = kAtOnce;
+                leaving_.insert(std::move(entry));
+            }
+            it = next;
+        }
+        wake_.Signal();
+        while (unmapping_ || leaving_.contains(kAtOnce)) unmapped_.Wait(&mutex_);
+    }
+    /// Nothing is unmapped any more.
+    void forget() {
+        const absl::MutexLock lock(&mutex_);
+        leaving_.clear();
+    }
+
     /// Has the kernel's health asked for; sick() tells it later.
     void look() {
         {
@@ -119,17 +150,38 @@ class DataPlane::Caller {
     }
 
   private:
+    static constexpr Clock::time_point kAtOnce = Clock::time_point::min();
+
     void serve() {
         const absl::MutexLock lock(&mutex_);
         for (;;) {
-            while (!ending_ && !looking_ && settled_ == wanted_) wake_.Wait(&mutex_);
+            while (!ending_ && !looking_ && settled_ == wanted_ && !due()) rest();
             if (settled_ != wanted_)
                 start();
+            else if (due())
+                unmap();
             else if (ending_)
                 return;
             else
                 ask();
         }
+    }
+    bool due() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return !leaving_.empty() && (ending_ || leaving_.begin()->first <= Clock::now());
+    }
+    void rest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        if (leaving_.empty()) return wake_.Wait(&mutex_);
+        wake_.WaitWithTimeout(&mutex_, absl::FromChrono(leaving_.begin()->first - Clock::now()));
+    }
+    void unmap() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        const Machine::Block block = leaving_.extract(leaving_.begin()).mapped().block;
+        unmapping_ = true;
+        (void)call([&] {
+            machine_.unmap(block);
+            return absl::OkStatus();
+        });
+        unmapping_ = false;
+        unmapped_.SignalAll();
     }
     void start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         const uint64_t run = wanted_;
@@ -165,6 +217,9 @@ class DataPlane::Caller {
         0;  ///< the last run that was started, refused or not started any more
     bool started_ ABSL_GUARDED_BY(mutex_) =
         false;  ///< and this is whether it was the first of these
+    std::multimap<Clock::time_point, Import> leaving_ ABSL_GUARDED_BY(mutex_);  ///< by when
+    absl::CondVar unmapped_;
+    bool unmapping_ ABSL_GUARDED_BY(mutex_) = false;
     bool looking_ ABSL_GUARDED_BY(mutex_) = false;
     bool ending_ ABSL_GUARDED_BY(mutex_) = false;
     bool calling_ ABSL_GUARDED_BY(mutex_) = false;
@@ -194,8 +249,9 @@ absl::StatusOr<std::unique_ptr<DataPlane>> DataPlane::create(std::unique_ptr<Mac
 }
 
 DataPlane::~DataPlane() {
-    (void)leave();
+    if (caller_ != nullptr) (void)leave();
     if (!lost_.ok()) {  // a kernel may still write there, and a call may never return
+        if (caller_ != nullptr) caller_->forget();
         if (caller_ != nullptr && !caller_->idle()) {
             (void)caller_.release();
             (void)machine_.release();
@@ -208,25 +264,55 @@ DataPlane::~DataPlane() {
 }
 
 absl::Status DataPlane::enter() {
-    if (absl::Status s = leave(); !s.ok()) return s;
+    if (absl::Status s = endEpoch(); !s.ok()) return s;
     epoch_.store(epoch_.load() + 1);
     failed_ = absl::OkStatus();
     blocks_ = options_.blocks;
     open_ = true;
-    met_ = false;
+    meeting_ = Meeting::kNone;
     machine_->epochBegan();
     return absl::OkStatus();
 }
 
 absl::Status DataPlane::leave() {
-    if (!lost_.ok()) return lost_;
-    if (!open_) return absl::OkStatus();
-    open_ = false;
-    raiseTo(&queue_->control.fence, epoch_.load() + 1);
-    if (absl::Status s = endKernel(); !s.ok()) return s;
-    for (const auto& [key, block] : imports_) machine_->unmap(block);
+    if (absl::Status s = endEpoch(); !s.ok()) return s;
+    caller_->unmapNow(nullptr);
+    for (const auto& [key, import] : imports_) machine_->unmap(import.block);
     imports_.clear();
     return absl::OkStatus();
+}
+
+absl::Status DataPlane::endEpoch() {
+    if (!lost_.ok()) return lost_;
+    if (!std::exchange(open_, false)) return absl::OkStatus();
+    raiseTo(&queue_->control.fence, epoch_.load() + 1);
+    return endKernel();
+}
+
+/// Unmaps what this epoch's peers do not name any more: once they know, they give it to others.
+absl::Status DataPlane::settle() {
+    std::set<uint64_t> peers;
+    for (const auto& [key, import] : imports_)
+        if (import.epoch == epoch_.load()) peers.insert(import.process);
+    const auto old = [&](const auto& entry) {
+        return entry.second.epoch != epoch_.load() && peers.contains(entry.second.process);
+    };
+    caller_->unmapNow(&peers);
+    if (std::ranges::none_of(imports_, old)) return absl::OkStatus();
+    if (absl::Status s = endKernel(); !s.ok()) return s;  // as for a mapping
+    for (const auto& entry : imports_)
+        if (old(entry)) machine_->unmap(entry.second.block);
+    std::erase_if(imports_, old);
+    return absl::OkStatus();
+}
+
+/// The owners of what nobody named in this epoch are no members, and may have been killed.
+void DataPlane::dropUnreached() {
+    std::erase_if(imports_, [&](const auto& entry) {
+        if (entry.second.epoch == epoch_.load()) return false;
+        caller_->unmapAt(Clock::now() + options_.unmapAfter, entry.second);
+        return true;
+    });
 }
 
 absl::StatusOr<Place> DataPlane::place(const void* memory, size_t bytes) {
@@ -238,16 +324,22 @@ absl::StatusOr<const void*> DataPlane::reach(const Place& place, size_t bytes) {
     std::string key(reinterpret_cast<const char*>(place.handle.data()), place.handle.size());
     absl::StrAppend(&key, place.process, ".", place.base);
     auto it = imports_.find(key);
-    if (it == imports_.end()) {
-        // A driver may wait for the GPU to be idle before it maps anything.
+    const bool met = meeting_ == Meeting::kSettled;
+    // A driver may wait for the GPU to be idle before it maps or frees anything; and the number of
+    // blocks changes only while none runs.
+    if (it == imports_.end() || blocks_ < options_.nearBlocks || (met && machine_->givesBack()))
         if (absl::Status s = endKernel(); !s.ok()) return s;
-        if (!std::exchange(met_, true)) machine_->membersMet();
+    if (met) machine_->membersMet();
+    if (met) meeting_ = Meeting::kMet;
+    if (meeting_ == Meeting::kNone) meeting_ = Meeting::kReached;
+    if (it == imports_.end()) {
         const absl::StatusOr<Machine::Block> block = machine_->map(place);
         if (!block.ok()) return block.status();
-        it = imports_.emplace(std::move(key), *block).first;
-        blocks_ = std::max(blocks_, options_.nearBlocks);
+        it = imports_.emplace(std::move(key), Import{*block, place.process, 0}).first;
     }
-    const Machine::Block& block = it->second;
+    it->second.epoch = epoch_.load();
+    blocks_ = std::max(blocks_, options_.nearBlocks);
+    const Machine::Block& block = it->second.block;
     if (place.offset > block.bytes || bytes > block.bytes - place.offset)
         return absl::InvalidArgumentError(absl::StrCat("a peer offers ", bytes, " bytes at ",
                                                        place.offset, " of a block of ", block.bytes,
@@ -342,7 +434,11 @@ absl::Status DataPlane::finish(std::chrono::milliseconds limit) {
     for (Pace pace(options_.eager);; pace.wait()) {
         const absl::StatusOr<bool> all = collectAll();
         if (!all.ok()) return giveUp(all.status());
-        if (*all) return absl::OkStatus();
+        if (*all) {
+            if (meeting_ != Meeting::kReached) return absl::OkStatus();
+            meeting_ = Meeting::kSettled;
+            return settle();
+        }
         if (aborted()) return giveUp(abortedStatus());
         run();
         if (pace.now()) caller_->look();
@@ -354,7 +450,10 @@ absl::Status DataPlane::finish(std::chrono::milliseconds limit) {
 }
 
 absl::Status DataPlane::park() {
-    return lost_.ok() ? endKernel() : lost_;
+    if (!lost_.ok()) return lost_;
+    if (absl::Status s = endKernel(); !s.ok()) return s;
+    if (open_ && failed_.ok() && !aborted()) dropUnreached();
+    return absl::OkStatus();
 }
 
 void DataPlane::abort() {
@@ -413,7 +512,8 @@ absl::Status DataPlane::giveUp(absl::Status why) {
 }
 
 absl::StatusOr<void*> DataPlane::allocatePinned(size_t bytes) {
-    if (absl::Status s = park(); !s.ok()) return s;  // as for a mapping
+    if (!lost_.ok()) return lost_;
+    if (absl::Status s = endKernel(); !s.ok()) return s;  // as for a mapping
     absl::StatusOr<void*> memory = machine_->allocatePinned(bytes);
     if (memory.ok()) pinned_.push_back(*memory);
     return memory;

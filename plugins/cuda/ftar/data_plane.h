@@ -18,8 +18,10 @@
 namespace bulkhead::cuda {
 
 /// The host's side of FTAR on a GPU: tells a persistent kernel what to add, chunk by chunk, and
-/// keeps other ranks' memory apart by epochs. An epoch is one membership: its imports are mapped in
-/// it and unmapped when it is closed, after the kernel has answered or left, never before.
+/// keeps other ranks' memory apart by epochs. An epoch is one membership: only what was reached in
+/// it is read. A mapping is kept from one epoch to the next, for a driver that clears up after a
+/// killed process may let other calls wait for long. What a peer of the epoch no longer names is
+/// unmapped by the end of its first sums, what is of others once a driver has surely cleared up.
 ///
 /// Inputs are only read, so an abort at any chunk leaves them whole. After a kernel that does not
 /// end in time nothing works any more and nothing is unmapped: the rank must start again.
@@ -40,6 +42,8 @@ class DataPlane {
         /// As `blocks`, in an epoch in which memory of a peer is read where it is: a link between
         /// GPUs takes more of them than a network. 0: as many.
         uint32_t nearBlocks = 0;
+        /// So long the memory of those who are no peers any more stays mapped.
+        std::chrono::milliseconds unmapAfter{1000};
     };
 
     /// InvalidArgument: blocks. Else what the machine says.
@@ -49,13 +53,14 @@ class DataPlane {
 
     /// Closes the last epoch, if it is open, and opens the next. Not before this does an abort end.
     [[nodiscard]] absl::Status enter();
-    /// Ends the kernel and forgets all imports of the epoch.
+    /// Ends the kernel and unmaps everything.
     [[nodiscard]] absl::Status leave();
 
     [[nodiscard]] absl::StatusOr<Place> place(const void* memory, size_t bytes);
     /// `bytes` of another rank where this process can read them, until the epoch is closed.
-    /// InvalidArgument when the place has fewer bytes than that behind it. Not before every member
-    /// of the epoch is known to have entered it: memory that is given back goes then.
+    /// InvalidArgument when the place has fewer bytes than that behind it. All that the epoch reads
+    /// is reached before the first finish(); the first reach behind it comes when every member is
+    /// known to have returned from its own: memory that was given back goes then.
     [[nodiscard]] absl::StatusOr<const void*> reach(const Place& place, size_t bytes);
 
     /// Puts a sum of any length on the lanes, in chunks, then has a kernel started if none runs.
@@ -87,6 +92,9 @@ class DataPlane {
     absl::StatusOr<bool> collectAll();
     absl::Status standing() const;
     absl::Status endKernel();
+    absl::Status endEpoch();
+    absl::Status settle();
+    void dropUnreached();
     absl::Status giveUp(absl::Status why);
     bool aborted() const { return abortedEpoch_.load(std::memory_order_acquire) >= epoch_; }
 
@@ -99,14 +107,25 @@ class DataPlane {
     std::atomic<uint64_t> run_{0};  ///< the last that was asked for; written by one thread
     uint32_t blocks_;               ///< of the next run; changes only while none runs
     bool open_ = false;
-    bool met_ = false;      ///< in this epoch something was reached
+    enum class Meeting {
+        kNone,     ///< of the open epoch nothing was reached
+        kReached,  ///< something was
+        kSettled,  ///< ... and what its peers do not name is unmapped here
+        kMet       ///< ... and at all of them
+    };
+    Meeting meeting_ = Meeting::kNone;
     bool running_ = false;  ///< asked for and not known to have left
     uint32_t nextLane_ = 0;
     std::array<uint64_t, kMaxLanes> posted_{};
     std::array<uint64_t, kMaxLanes> collected_{};
     absl::Status failed_;  ///< of this epoch
     absl::Status lost_;    ///< for ever
-    std::map<std::string, Machine::Block> imports_;
+    struct Import {
+        Machine::Block block;
+        uint64_t process = 0;
+        uint64_t epoch = 0;  ///< the last in which it was reached
+    };
+    std::map<std::string, Import> imports_;
     std::unique_ptr<Caller> caller_;  ///< ends before everything that it uses
 };
 

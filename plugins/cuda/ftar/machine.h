@@ -21,7 +21,7 @@ struct Place {
 };
 
 /// A data plane runs on this: a GPU, or threads in its place. Threads: launch() and health() are
-/// called by one, everything else by another.
+/// called by one, unmap() by two, everything else by another.
 class Machine {
   public:
     virtual ~Machine() = default;
@@ -40,16 +40,19 @@ class Machine {
 
     struct Block {
         std::byte* base = nullptr;
-        size_t bytes = 0;  ///< as the driver knows it, not as the peer says
+        size_t bytes = 0;      ///< as the driver knows it, not as the peer says
+        bool imported = true;  ///< false: it is of this process, and there whether mapped or not
     };
     /// The whole block that `place` lies in, readable here until unmap(). Unavailable when it is
     /// gone, or cannot be reached from here.
     [[nodiscard]] virtual absl::StatusOr<Block> map(const Place& place) = 0;
     virtual void unmap(const Block& block) = 0;
 
-    /// Nothing of the epochs before is mapped here any more.
+    /// An epoch begins, in which memory goes that was given back before and that peers may map.
     virtual void epochBegan() {}
-    /// All members of the epoch have said so since.
+    /// There is something that goes.
+    virtual bool givesBack() { return false; }
+    /// No member of the epoch has anything mapped that was given back before it began.
     virtual void membersMet() {}
 };
 

@@ -14,7 +14,8 @@ extern "C" {
  * float32, the same bits on every device.
  *
  * An epoch is one membership of the exchange. Memory of other ranks is reached within an epoch and
- * never touched after it; an abort ends the epoch at the next chunk and leaves every source whole.
+ * never touched after it, though it may stay mapped for the next; an abort ends the epoch at the
+ * next chunk and leaves every source whole.
  *
  * One thread at a time per plane; `abort` from any. Errors as in device.h; `why` is the last one's
  * line, and lives until the next call.
@@ -66,9 +67,11 @@ typedef struct bulkhead_data_plane_api {
     /* `memory` is of kind BULKHEAD_MEMORY_PEER. */
     bulkhead_status (*place)(bulkhead_plane* plane, const void* memory, size_t bytes,
                              bulkhead_place* out);
-    /* BULKHEAD_INVALID when there are not so many bytes at that place. Not before every member of
-       the epoch is known to have entered it: PEER memory that was freed in epochs before, and that
-       they may have mapped until then, is given to others now. */
+    /* BULKHEAD_INVALID when there are not so many bytes at that place. All that an epoch reads is
+       reached before the first `finish` of an epoch with members here, which unmaps what they do
+       not name any more. The first `reach` after it comes when every member is known to have
+       returned from its own: PEER memory that was freed in epochs before, and that they may have
+       mapped until then, is given to others now. */
     bulkhead_status (*reach)(bulkhead_plane* plane, const bulkhead_place* place, size_t bytes,
                              const void** out);
 

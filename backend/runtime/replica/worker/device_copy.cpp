@@ -1,10 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/worker/device_copy.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace bulkhead::runtime {
+namespace {
+
+/// A rank pins no more of the host's free memory than this part of it: eight may begin at once.
+constexpr uint64_t kPartOfHost = 12;
+
+/// Pinning more than there is would end other processes before it failed.
+uint64_t availableMemory() {
+    std::ifstream in("/proc/meminfo");
+    std::string word;
+    uint64_t kib = 0;
+    while (in >> word)
+        if (word == "MemAvailable:" && in >> kib) return kib << 10;
+    return 0;
+}
+
+}  // namespace
+
+/// Pinned memory for one state. It may outlive its DeviceCopy in the hands of a reader.
+struct DeviceCopy::Room {
+    std::span<std::byte> memory;
+    std::atomic<bool> lent{false};
+
+    static std::optional<StateBytes> lend(const std::shared_ptr<Room>& room, uint64_t bytes) {
+        if (room == nullptr || bytes > room->memory.size() || room->lent.exchange(true))
+            return std::nullopt;
+        std::shared_ptr<void> loan(room->memory.data(), [room](void*) { room->lent = false; });
+        return StateBytes(room->memory.first(bytes), std::move(loan));
+    }
+};
 
 absl::StatusOr<std::unique_ptr<DeviceCopy>> DeviceCopy::create(const Device& device) {
     std::unique_ptr<DeviceCopy> copy(new DeviceCopy(device));
@@ -34,17 +69,56 @@ DeviceCopy::~DeviceCopy() {
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
+    if (room_ != nullptr && !room_->lent.exchange(true))
+        device_.api->free(device_.device, room_->memory.data());
     for (Piece& piece : pieces_) {
         if (piece.stream != nullptr) device_.api->stream_destroy(device_.device, piece.stream);
         device_.api->free(device_.device, piece.memory);
     }
 }
 
+void DeviceCopy::makeRoom(uint64_t bytes) {
+    void* memory = nullptr;
+    absl::Status s;
+    if (bytes > availableMemory() / kPartOfHost)
+        s = absl::ResourceExhaustedError("the host has little memory to spare");
+    if (s.ok())
+        s = device_.log->check(
+            device_.api->alloc(device_.device, BULKHEAD_MEMORY_HOST, bytes, &memory), "pinning");
+    if (!s.ok()) {
+        spdlog::info("copies of the state, {} bytes, go piece by piece and may hold up a step: {}",
+                     bytes, std::string(s.message()));
+        return;
+    }
+    room_ = std::make_shared<Room>();
+    room_->memory = {static_cast<std::byte*>(memory), bytes};
+}
+
 uint64_t DeviceCopy::begin(Order order) {
+    return queue({std::move(order), nullptr});
+}
+
+uint64_t DeviceCopy::snapshot(uint64_t bytes, Put put, StateBytes* to, Done done) {
+    std::optional<StateBytes> lent = Room::lend(room_, bytes);
+    if (lent) {
+        *to = *std::move(lent);
+        return queue({{bytes, std::move(put), nullptr, std::move(done)}, to->data()});
+    }
+    if (room_ != nullptr)
+        spdlog::info("a copy of the state goes piece by piece: the one before is still in use");
+    to->resize(bytes);
+    return begin({bytes, std::move(put),
+                  [next = to->data()](std::span<const std::byte> part) mutable {
+                      next = std::copy(part.begin(), part.end(), next);
+                  },
+                  std::move(done)});
+}
+
+uint64_t DeviceCopy::queue(Ordered ordered) {
     uint64_t number = 0;
     {
         const MutexLock lock(mutex_);
-        orders_.push_back(std::move(order));
+        orders_.push_back(std::move(ordered));
         number = ++begun_;
     }
     changed_.notify_all();
@@ -70,10 +144,10 @@ void DeviceCopy::run() {
         });
         if (orders_.empty()) return;
         {
-            const Order order = std::move(orders_.front());
+            const Ordered next = std::move(orders_.front());
             orders_.pop_front();
             lock.unlock();
-            order.done(copy(order));
+            next.order.done(copy(next));
         }
         lock.lock();
         ++done_;
@@ -81,17 +155,20 @@ void DeviceCopy::run() {
     }
 }
 
-absl::Status DeviceCopy::copy(const Order& order) {
+absl::Status DeviceCopy::copy(const Ordered& ordered) {
+    const auto& [order, straight] = ordered;
+    const size_t most = straight != nullptr ? kStraightBytes : kPieceBytes;
     absl::Status s;
     size_t turn = 0;
     for (uint64_t at = 0; at < order.bytes && s.ok(); turn ^= 1) {
         Piece& piece = pieces_[turn];
         s = empty(piece, order);
         if (!s.ok()) break;
-        piece.bytes = std::min<uint64_t>(kPieceBytes, order.bytes - at);
-        s = device_.log->check(order.put(at, piece.bytes, piece.memory, piece.stream), "copy");
-        if (!s.ok()) piece.bytes = 0;
-        at += piece.bytes;
+        const size_t bytes = std::min<uint64_t>(most, order.bytes - at);
+        auto* to = straight != nullptr ? straight + at : static_cast<std::byte*>(piece.memory);
+        s = device_.log->check(order.put(at, bytes, to, piece.stream), "copy");
+        if (s.ok()) piece.coming = {to, bytes};
+        at += bytes;
     }
     // Pieces under way end in pinned memory, even after a failure of the rest.
     for (size_t i = 0; i < pieces_.size(); ++i, turn ^= 1) s.Update(empty(pieces_[turn], order));
@@ -100,11 +177,11 @@ absl::Status DeviceCopy::copy(const Order& order) {
 
 /// The piece's turn to be emptied: in the order in which they were filled.
 absl::Status DeviceCopy::empty(Piece& piece, const Order& order) {
-    const size_t bytes = std::exchange(piece.bytes, 0);
-    if (bytes == 0) return absl::OkStatus();
+    const std::span<const std::byte> part = std::exchange(piece.coming, {});
+    if (part.empty()) return absl::OkStatus();
     absl::Status s =
         device_.log->check(device_.api->stream_synchronize(device_.device, piece.stream), "copy");
-    if (s.ok()) order.take({static_cast<const std::byte*>(piece.memory), bytes});
+    if (s.ok() && order.take != nullptr) order.take(part);
     return s;
 }
 

@@ -14,15 +14,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/threads.h"
+#include "backend/runtime/checkpoint/state_bytes.h"
 #include "backend/runtime/replica/plugin_host.h"
 #include "bulkhead/device.h"
 
 namespace bulkhead::runtime {
 
-/// Copies out of a device while it computes, one after another: through two pieces of pinned
-/// memory, each on a stream of its own, by a thread of its own. Whoever changes what is copied
-/// awaits the copy before.
-/// Thread: one.
+/// Copies out of a device while it computes, one after another, on streams of their own and by a
+/// thread of its own: piece by piece through two of pinned memory, or a whole state straight into
+/// pinned memory that was taken for it before, where its readers find it. Whoever changes what is
+/// copied awaits the copy before.
+/// Thread: one; a StateBytes that was lent memory ends on any.
 class DeviceCopy {
   public:
     struct Device {
@@ -30,25 +32,35 @@ class DeviceCopy {
         bulkhead_device* device = nullptr;
         PluginLog* log = nullptr;
     };
+    /// Puts bytes [at, at + bytes) on `stream`, on their way to `to`, memory of kind HOST.
+    using Put = std::function<bulkhead_status(uint64_t at, uint64_t bytes, void* to,
+                                              bulkhead_stream* stream)>;
+    /// Once, in the end; after an error what was taken is not whole.
+    using Done = std::function<void(const absl::Status&)>;
     /// All called on the copying thread.
     struct Order {
         uint64_t bytes = 0;
-        /// Puts bytes [at, at + bytes) on `stream`, on their way to `to`, memory of kind HOST.
-        std::function<bulkhead_status(uint64_t at, uint64_t bytes, void* to,
-                                      bulkhead_stream* stream)>
-            put;
+        Put put;
         /// Gets them, part by part in order.
         std::function<void(std::span<const std::byte>)> take;
-        /// Once, in the end; after an error what was taken is not whole.
-        std::function<void(const absl::Status&)> done;
+        Done done;
     };
     /// The objects that `device` names outlive it.
     [[nodiscard]] static absl::StatusOr<std::unique_ptr<DeviceCopy>> create(const Device& device);
-    /// Errors as await().
+    /// Waits as await() does. Memory that is lent then is left to the process's end.
     ~DeviceCopy();
+
+    /// Takes pinned memory for states of so many bytes, one at a time. May take seconds and wait
+    /// for all that the device does, so it is called before the device is at work. Where the host
+    /// has not got that much to spare, it says so, and states go piece by piece.
+    void makeRoom(uint64_t bytes);
 
     /// Behind those before it; its number, from 1.
     uint64_t begin(Order order);
+    /// As begin(), for a whole state: `to` lives until `done` was called. It is lent the room that
+    /// was made, unless somebody still reads the state before there; then, or where there is none,
+    /// the state goes piece by piece into memory of its own.
+    uint64_t snapshot(uint64_t bytes, Put put, StateBytes* to, Done done);
     /// Returns when that one and all before it are done, `done` among it. 0: at once.
     void await(uint64_t number);
     /// ... and when all are.
@@ -56,22 +68,31 @@ class DeviceCopy {
 
   private:
     static constexpr size_t kPieceBytes = 16 << 20;
+    /// A copy straight to its target goes in parts of this size: others' copies wait a millisecond.
+    static constexpr size_t kStraightBytes = 64 << 20;
     struct Piece {
         void* memory = nullptr;
         bulkhead_stream* stream = nullptr;
-        size_t bytes = 0;  ///< on their way
+        std::span<const std::byte> coming;
+    };
+    struct Room;
+    struct Ordered {
+        Order order;
+        std::byte* straight = nullptr;  ///< pinned; null: piece by piece
     };
     explicit DeviceCopy(const Device& device) : device_(device) {}
     absl::Status prepare();
     void run();
-    absl::Status copy(const Order& order);
+    uint64_t queue(Ordered ordered);
+    absl::Status copy(const Ordered& ordered);
     absl::Status empty(Piece& piece, const Order& order);
 
     const Device device_;
     std::array<Piece, 2> pieces_;
+    std::shared_ptr<Room> room_;  ///< null: none was made
     Mutex mutex_;
     ConditionVariable changed_;
-    std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);  ///< the first is under way
+    std::deque<Ordered> orders_ ABSL_GUARDED_BY(mutex_);  ///< the first is under way
     uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
     uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
     bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

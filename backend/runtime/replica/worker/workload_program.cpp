@@ -99,8 +99,10 @@ absl::Status WorkloadProgram::build(const BuildOrder& order) {
     // Now, while nothing runs on the device: taking pinned memory may wait for what does.
     absl::StatusOr<std::unique_ptr<DeviceCopy>> copier =
         DeviceCopy::create({deviceApi_, device_, &log_});
-    if (copier.ok()) copier_ = *std::move(copier);
-    return copier.status();
+    if (!copier.ok()) return copier.status();
+    copier_ = *std::move(copier);
+    if (copiesBeside()) copier_->makeRoom(info_.state_bytes);
+    return s;
 }
 
 absl::Status WorkloadProgram::warmUp() {
@@ -383,21 +385,18 @@ absl::Status WorkloadProgram::exportState(uint64_t offset, std::span<std::byte> 
     return log_.check(api_->export_state(workload_, offset, to.size(), to.data()), "export");
 }
 
-void WorkloadProgram::snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) {
+void WorkloadProgram::snapshot(StateBytes* to, std::function<void(absl::Status)> done) {
     if (!copiesBeside()) return TrainingProgram::snapshot(to, std::move(done));
     // The update before may still run there, and its stream is not the snapshot's.
     if (absl::Status s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "snapshot");
         !s.ok())
         return done(s);
-    to->clear();
-    to->reserve(info_.state_bytes);
-    copier_->begin(
-        {info_.state_bytes,
-         [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
-             return api_->export_state_on(workload_, at, bytes, piece, stream);
-         },
-         [to](std::span<const std::byte> part) { to->insert(to->end(), part.begin(), part.end()); },
-         std::move(done)});
+    copier_->snapshot(
+        info_.state_bytes,
+        [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
+            return api_->export_state_on(workload_, at, bytes, piece, stream);
+        },
+        to, std::move(done));
 }
 
 void WorkloadProgram::readSum(std::span<float> to, std::function<void(absl::Status)> done) {

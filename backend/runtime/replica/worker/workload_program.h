@@ -47,7 +47,7 @@ class WorkloadProgram final : public TrainingProgram {
     absl::Status keepState() override;
     absl::Status restoreKept() override;
     void forgetKept() override;
-    void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) override;
+    void snapshot(StateBytes* to, std::function<void(absl::Status)> done) override;
     void awaitCopies() override;
     absl::Status importState(uint64_t offset, std::span<const std::byte> from) override;
     absl::Status imported() override;
