@@ -19,26 +19,14 @@ using llama_moe::gpu::Machine;
 using llama_moe::gpu::MachineApi;
 using llama_moe::gpu::MatrixProduct;
 
-{
-    Trainer trainer(plugin, kBase);
-    const double step = measureSteps(trainer, kBase, products, times, report).median;
-    const auto start = std::chrono::steady_clock::now();
-    const std::unique_ptr<runtime::DeviceCopy> snapshots = trainer.snapshots();
-    const double pinned = since(start);
-    const Spread with = spreadOf(timed(times, [&] { trainer.step(snapshots.get()); }));
-    const double more = 100 * (with.median / step - 1);
-    report.row({absl::StrCat("base with a snapshot of ", trainer.info().state_bytes / kMiB,
-                             " MiB in the step: ", number(more, 1), " % more"),
-                cell(with)});
-    report.row(
-        {"from the order of that snapshot to its end", cell(spreadOf(trainer.snapshotMs()))});
-    report.row({"taking pinned memory for it, once", number(pinned, 0)});
-    report.row({"a hash of that state, as parity asks for it",
-                cell(spreadOf(timed(times, [&] { trainer.hash(); })))});
-    report.atMost("a snapshot in a step of base, beside the step", more, kSnapshotAim, "%");
-}
-Trainer trainer(plugin, kLarge);
-(void)measureSteps(trainer, kLarge, products, times, report);
+/// Of resources/workloads/llama_moe.
+struct Size {
+    const char* name;
+    double dim, chunk;
+    double aim;  ///< percent of cuBLAS' rate
+};
+constexpr Size kBase{"base", 1024, 512, 35}, kLarge{"large", 2048, 512, 40};
+constexpr double kSnapshotAim = 1;  ///< percent of a step
 constexpr uint32_t kSequence = 2048, kSamples = 8, kMicroBatches = 4;
 constexpr double kTokens = double{kSequence} * kSamples * kMicroBatches;
 constexpr size_t kSide = 8192;
@@ -229,42 +217,26 @@ Spread measureSteps(Trainer& trainer, const Size& size, double products, int tim
 void measureTraining(support::GpuPlugin& plugin, int times, Report& report) {
     const double products = productRate(plugin, times);
     report.row({"cuBLAS, bfloat16 squares of 8192", "", "", number(products, 0), "100"});
-<<<<<<< HEAD
     {
         Trainer trainer(plugin, kBase);
-        const Spread ms = measureSteps(trainer, kBase, products, times, report);
+        const double step = measureSteps(trainer, kBase, products, times, report).median;
+        const auto start = std::chrono::steady_clock::now();
         const std::unique_ptr<runtime::DeviceCopy> snapshots = trainer.snapshots();
+        const double pinned = since(start);
         const Spread with = spreadOf(timed(times, [&] { trainer.step(snapshots.get()); }));
+        const double more = 100 * (with.median / step - 1);
         report.row({absl::StrCat("base with a snapshot of ", trainer.info().state_bytes / kMiB,
-                                 " MiB in it: ", number(100 * (with.median / ms.median - 1), 1),
-                                 " % more"),
+                                 " MiB in the step: ", number(more, 1), " % more"),
                     cell(with)});
+        report.row(
+            {"from the order of that snapshot to its end", cell(spreadOf(trainer.snapshotMs()))});
+        report.row({"taking pinned memory for it, once", number(pinned, 0)});
+        report.row({"a hash of that state, as parity asks for it",
+                    cell(spreadOf(timed(times, [&] { trainer.hash(); })))});
+        report.atMost("a snapshot in a step of base, beside the step", more, kSnapshotAim, "%");
     }
     Trainer trainer(plugin, kLarge);
     (void)measureSteps(trainer, kLarge, products, times, report);
-=======
-    Trainer trainer(plugin);
-    trainer.step();
-    const Spread ms = spreadOf(timed(times, [&] { trainer.step(); }));
-    const double tokens = kTokens / ms.median * 1e3;
-    const double flops = tokens * flopsOfToken(trainer.info()) / 1e12;
-    report.row({"llama_moe base, 4 x 8 x 2048 tokens a step", cell(ms), number(tokens, 0),
-                number(flops, 0), number(100 * flops / products, 0)});
-    const auto start = std::chrono::steady_clock::now();
-    const std::unique_ptr<runtime::DeviceCopy> snapshots = trainer.snapshots();
-    const double pinned = since(start);
-    const Spread with = spreadOf(timed(times, [&] { trainer.step(snapshots.get()); }));
-    report.row(
-        {absl::StrCat("the same with a snapshot of ", trainer.info().state_bytes / kMiB,
-                      " MiB in it: ", number(100 * (with.median / ms.median - 1), 1), " % more"),
-         cell(with)});
-    const std::vector<double>& copies = trainer.snapshotMs();
-    report.row({"from the order of that snapshot to its end", cell(spreadOf(copies))});
-    report.row({"taking pinned memory for it, once", number(pinned, 0)});
-    report.atLeast("llama_moe base, of cuBLAS' rate", 100 * flops / products, kTrainingAim, "%");
-    report.atMost("a snapshot in a step, beside the step", 100 * (with.median / ms.median - 1),
-                  kSnapshotAim, "%");
->>>>>>> h3
 }
 
 }  // namespace bulkhead::bench
