@@ -138,7 +138,7 @@ void measureExchanges(int times, size_t most, Report& report) {
     for (const size_t replicas : {2, 4})
         for (const auto wire : {runtime::WireType::kFloat32, runtime::WireType::kBfloat16})
             for (const size_t bytes :
-                 {size_t{1024}, kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, 1024 * kMiB})
+                 {size_t{1024}, kMiB, 16 * kMiB, 256 * kMiB, 1024 * kMiB})
                 for (const uint32_t blocks : {2u, 16u}) {
                     if (bytes > most) continue;
                     const Spread s =
