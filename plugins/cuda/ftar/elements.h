@@ -9,7 +9,7 @@
 
 /// Additions in float32, in a fixed order, the same bits on the GPU and on the CPU: nothing but
 /// additions and integer arithmetic, no product that a compiler could fuse with a sum. Only the
-/// payload of a NaN is the processor's own.
+/// sign and payload of a NaN are the processor's own.
 namespace bulkhead::cuda {
 
 constexpr uint32_t kMaxSources = 64;  ///< as many as an exchange has members
