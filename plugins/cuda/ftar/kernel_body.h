@@ -42,8 +42,8 @@ BULKHEAD_BOTH inline void await(const Queue& queue, const Lane& lane, uint64_t n
 }  // namespace detail
 
 /// Serves lane `block.lane()` until run `run` is stopped or there is nothing to do. A Block has
-/// lane(), thread(), threads(), sync() (a barrier of the block's threads that orders memory among
-/// them) and shared(). The fence is looked at before every command, so that once it has passed an
+/// lane(), sync() (a barrier of the block's threads that orders memory among them), shared() and
+/// what add() asks for. The fence is looked at before every command, so that once it has passed an
 /// epoch and the lane has left, or has answered everything told before, no memory of that epoch is
 /// touched; a block that was not seen to have entered then finds the fence when it does.
 #ifdef __CUDACC__
@@ -68,7 +68,7 @@ BULKHEAD_BOTH void serve(Block& block, Queue* queue, uint64_t run) {
             to[i] = from[i];
         block.sync();
         const Outcome outcome = judge(shared->command, shared->fence);
-        if (outcome == Outcome::kDone) add(shared->command.sum, block.thread(), block.threads());
+        if (outcome == Outcome::kDone) add(shared->command.sum, block);
         block.sync();
         if (leader) {
             lane.outcome[next % kSlots] = outcome;
