@@ -196,6 +196,7 @@ class ThreadMachine : public Machine {
         join();
         ++launches;
         blocksLaunched = blocks;
+        launched = queue;
         for (uint64_t lane = 0; lane < blocks; ++lane) {
             auto shared = std::make_shared<ThreadBlock::Shared>(threads_);
             for (uint64_t t = 0; t < threads_; ++t)
@@ -218,6 +219,7 @@ class ThreadMachine : public Machine {
     std::function<void()> atSync;
     std::atomic<int> launches = 0;
     std::atomic<uint32_t> blocksLaunched = 0;  ///< by the last of them
+    std::atomic<Queue*> launched = nullptr;    ///< likewise
 
   private:
     void join() {
