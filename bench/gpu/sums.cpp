@@ -7,7 +7,14 @@ namespace bulkhead::bench {
 namespace {
 
 constexpr size_t kBytes = 1024 * kMiB;  // less is over too soon to be timed at 3 TB/s
-constexpr double kSumsAim = 80;         // percent of a copy's bandwidth
+
+/// Percent of a copy's bandwidth that this many blocks reach at least. A multiprocessor of an H100
+/// moves 120 GB/s, so 16 blocks of two sources stay below 65 % of a copy there, whatever they do.
+struct Bar {
+    uint32_t blocks;
+    double aim;
+};
+constexpr Bar kBars[] = {{16, 60}, {24, 80}};
 constexpr uint32_t kTimeoutMs = 10'000;
 
 /// GB/s of all that is read and written.
@@ -64,14 +71,17 @@ void measureSums(support::GpuPlugin& plugin, int times, size_t most, Report& rep
              3.0 * static_cast<double>(bytes));
     report.row({"reduce_copy, 2 sources", "all", number(whole, 0), number(100 * whole / copy, 0)});
     double best = 0;
-    for (const uint32_t blocks : {1u, 2u, 4u, 8u, 16u, 32u, 64u}) {
-        const double got = planeRate(plugin, blocks, times, count);
+    for (const uint32_t blocks : {1u, 2u, 4u, 8u, 16u, 20u, 24u, 32u, 64u}) {
+        const double got = 100 * planeRate(plugin, blocks, times, count) / copy;
         best = std::max(best, got);
-        report.row({"persistent kernel, 2 sources", std::to_string(blocks), number(got, 0),
-                    number(100 * got / copy, 0)});
+        report.row({"persistent kernel, 2 sources", std::to_string(blocks),
+                    number(got * copy / 100, 0), number(got, 0)});
+        for (const Bar& bar : kBars)
+            if (bar.blocks == blocks)
+                report.atLeast("persistent kernel with at most " + std::to_string(blocks) +
+                                   " blocks, of a copy",
+                               best, bar.aim, "%");
     }
-    report.atLeast("persistent kernel with enough blocks, of a copy", 100 * best / copy, kSumsAim,
-                   "%");
 }
 
 }  // namespace bulkhead::bench

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/cuda/kernels.h"
 
+#include <cuda_pipeline_primitives.h>
+
 #include "plugins/cuda/ftar/kernel_body.h"
 
 namespace bulkhead::cuda {
 namespace {
+
+extern __shared__ __align__(16) char ringOfBlock[];
 
 /// The block that serve() runs on.
 struct GpuBlock {
@@ -14,6 +18,16 @@ struct GpuBlock {
     __device__ uint64_t threads() const { return blockDim.x; }
     __device__ void sync() const { __syncthreads(); }
     __device__ BlockShared* shared() const { return common; }
+    __device__ char* ring() const { return ringOfBlock; }
+    template <unsigned kBytes>
+    __device__ void fetch(void* to, const void* from) const {
+        __pipeline_memcpy_async(to, from, kBytes);
+    }
+    __device__ void sent() const { __pipeline_commit(); }
+    template <unsigned kBatches>
+    __device__ void await() const {
+        __pipeline_wait_prior(kBatches);
+    }
 };
 
 /// Two blocks on a multiprocessor, so that one of the exchange leaves half of it to training.

@@ -23,7 +23,8 @@ const void* sumKernel();   ///< (Sum sum)
 /// (void* to, Sources from, uint32_t sources, size_t count), of type F64, I32 or U8.
 const void* plainSumKernel(bulkhead_dtype type);
 
-constexpr unsigned kKernelThreads = 512;  ///< of a block, of each of them
+constexpr unsigned kKernelThreads = 512;                          ///< of a block, of each of them
+constexpr unsigned kFtarMemory = kKernelThreads * detail::kRing;  ///< of a persistent block's own
 
 /// Loads what is launched below now: the driver would otherwise do it at the first launch, and wait
 /// for an idle GPU then, while an exchange's kernel waits for its peers.

@@ -26,12 +26,12 @@ class DataPlaneTest : public ::testing::Test {
     DataPlaneTest() { open(2); }
 
     void open(uint32_t blocks, uint32_t nearBlocks = 0,
-              std::chrono::milliseconds unmapAfter = kLong) {
+              std::chrono::milliseconds unmapAfter = kLong,
+              std::chrono::milliseconds patience = std::chrono::milliseconds(1)) {
         auto machine = std::make_unique<ThreadMachine>(world_, 1);
         machine_ = machine.get();
-        plane_ = DataPlane::create(std::move(machine),
-                                   {blocks, kNoHurry, kLong, kLong, std::chrono::milliseconds(1),
-                                    nearBlocks, unmapAfter})
+        plane_ = DataPlane::create(std::move(machine), {blocks, kNoHurry, kLong, kLong, patience,
+                                                        nearBlocks, unmapAfter})
                      .value();
     }
     float* ramp(uint64_t process, size_t count) {
@@ -95,6 +95,30 @@ TEST_F(DataPlaneTest, aParkedKernelHasEndedAndIsStartedByTheNextSum) {
     ASSERT_TRUE(plane_->park().ok());
     expectSum(1000);
     EXPECT_EQ(machine_->launches, 2);
+}
+
+TEST_F(DataPlaneTest, blocksOfARunThatOthersHaveLeftBeginTheNextSumWithThem) {
+    open(2, 0, kLong, std::chrono::milliseconds(100));
+    // The first block begins when the second one has had nothing to do for so long that it left.
+    std::atomic<int> syncs = 0;  // it counts those of the first block in the first run
+    machine_->atSync = [&] {
+        Queue* queue = machine_->launched;
+        if (queue->lanes[0].entered != 1) return;
+        ++syncs;
+        while (loadAcquire(&queue->lanes[1].left) != 1) std::this_thread::yield();
+    };
+    const size_t count = 100'003;
+    float* mine = ramp(1, count);
+    float* to = world_.floats(1, count);
+    ASSERT_TRUE(plane_->enter().ok());
+    ASSERT_TRUE(plane_->submit(sum(to, {mine}, 64)).ok());
+    ASSERT_TRUE(plane_->finish(kLong).ok());
+    EXPECT_EQ(machine_->launches, 1);
+    ASSERT_TRUE(plane_->submit(sum(to, {mine}, count)).ok());
+    ASSERT_TRUE(plane_->finish(kLong).ok());
+    EXPECT_EQ(machine_->launches, 2);
+    EXPECT_EQ(syncs, 5) << "it entered, was told, read, added and was told to leave";
+    EXPECT_EQ(to[count - 1], mine[count - 1]);
 }
 
 TEST_F(DataPlaneTest, moreBlocksWorkWhereAPeersMemoryIsReadThanWhereItComesByANetwork) {

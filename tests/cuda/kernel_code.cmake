@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DNVCC=... -DPTXAS=... -DROOT=... -DSOURCE=x.cu -DARCH=90 -DFTAR=1 -DOUT=folder -P this
 # The code that a GPU gets of a source: no kernel may spill registers, and with FTAR the exchange's
-# kernel has its bounds and tells the host its words in the right order. Without, the kernels that
+# kernel has its bounds, tells the host its words in the right order and fetches ahead. Without, the kernels that
 # multiply tiles take the tensor cores for it, with operands that came into the block's own memory
 # while it computed.
 file(MAKE_DIRECTORY ${OUT})
@@ -71,8 +71,9 @@ string(REGEX MATCH "\\.entry [a-zA-Z0-9_]*4ftarE.*" body "${text}")
 string(FIND "${body}" "\n}" end)
 string(SUBSTRING "${body}" 0 ${end} body)
 # Posted, stop and fence are read so, finished, entered and left written so; entered is seen before
-# what is read after it.
-foreach(word "ld.acquire.sys.u64:3" "st.release.sys.u64:3" "fence.sc.sys:1")
+# what is read after it. While the block adds, the next pieces come into its own memory.
+foreach(word "ld.acquire.sys.u64:3" "st.release.sys.u64:3" "fence.sc.sys:1"
+        "cp.async.cg.shared.global:3" "cp.async.wait_group:3")
   string(REGEX REPLACE ":.*" "" instruction ${word})
   string(REGEX REPLACE ".*:" "" least ${word})
   string(REGEX MATCHALL "${instruction}" found "${body}")

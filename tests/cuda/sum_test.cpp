@@ -8,7 +8,7 @@
 #include <span>
 
 #include "backend/runtime/ftar/reduction.h"
-#include "plugins/cuda/ftar/elements.h"
+#include "tests/cuda/thread_machine.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -18,6 +18,7 @@ struct Case {
     size_t count;
     size_t offset;  ///< elements from a boundary of 16 bytes
     uint64_t threads;
+    bool ring;  ///< as a block of the persistent kernel does it
 };
 
 class SumTest : public ::testing::TestWithParam<Case> {
@@ -35,9 +36,10 @@ class SumTest : public ::testing::TestWithParam<Case> {
 
     static const Case& param() { return GetParam(); }
 
-    /// All magnitudes, denormals and infinities; no NaN, whose payload is the processor's.
+    /// All magnitudes, denormals, infinities and -0; no NaN, whose payload is the processor's.
     static float number(uint32_t bits, std::mt19937& random) {
-        if (random() % 64 == 0) return random() % 2 ? INFINITY : 1e-42f;
+        constexpr float kOdd[] = {INFINITY, 1e-42f, -0.0f};
+        if (random() % 64 == 0) return kOdd[random() % 3];
         if (random() % 4 == 0) return static_cast<float>(static_cast<int32_t>(bits)) * 1e-9f;
         const float x = std::bit_cast<float>(bits & 0xbfffffffu);
         return std::isnan(x) ? 0.5f : x;
@@ -53,7 +55,15 @@ class SumTest : public ::testing::TestWithParam<Case> {
         return sum;
     }
     static void run(const Sum& sum) {
-        for (uint64_t t = 0; t < param().threads; ++t) add(sum, t, param().threads);
+        const std::function<void()> atSync;
+        testing::ThreadBlock::Shared shared(param().threads);
+        for (uint64_t t = 0; t < param().threads; ++t) {
+            testing::ThreadBlock block(shared, 0, t, param().threads, &atSync);
+            if (param().ring)
+                add(sum, block);
+            else
+                add(sum, t, param().threads);
+        }
     }
     std::vector<const float*> sources() const {
         std::vector<const float*> all;
@@ -129,10 +139,16 @@ TEST_P(SumTest, storedAsBfloat16ItIsTheSumRoundedOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, SumTest,
-                         ::testing::Values(Case{1, 1, 0, 1}, Case{1, 4096, 0, 3},
-                                           Case{2, 1000, 0, 4}, Case{3, 1003, 1, 2},
-                                           Case{4, 4099, 0, 5}, Case{5, 77, 3, 64},
-                                           Case{64, 129, 0, 2}));
+                         ::testing::Values(Case{1, 1, 0, 1, false}, Case{1, 4096, 0, 3, false},
+                                           Case{2, 1000, 0, 4, false}, Case{3, 1003, 1, 2, false},
+                                           Case{4, 4099, 0, 5, false}, Case{5, 77, 3, 64, false},
+                                           Case{64, 129, 0, 2, false}));
+
+INSTANTIATE_TEST_SUITE_P(OfARing, SumTest,
+                         ::testing::Values(Case{1, 1, 0, 1, true}, Case{1, 4096, 0, 3, true},
+                                           Case{2, 1000, 0, 4, true}, Case{3, 1003, 1, 2, true},
+                                           Case{4, 4099, 0, 5, true}, Case{5, 77, 3, 64, true},
+                                           Case{7, 2051, 0, 8, true}, Case{64, 129, 0, 2, true}));
 
 TEST(Bf16, everyValueWidensAndNarrowsToItself) {
     for (uint32_t bits = 0; bits <= 0xffff; ++bits) {

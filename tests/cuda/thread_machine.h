@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -121,9 +123,17 @@ class World {
 class ThreadBlock {
   public:
     struct Shared {
-        explicit Shared(uint64_t threads) : barrier(threads) {}
+        /// The ring holds not-a-numbers at first, so that nobody counts on zeros.
+        explicit Shared(uint64_t threads)
+            : barrier(threads), ring(threads * detail::kRing / detail::kSlot) {
+            std::memset(static_cast<void*>(ring.data()), 0xff, ring.size() * sizeof(Slot));
+        }
+        struct alignas(detail::kSlot) Slot {
+            char bytes[detail::kSlot];
+        };
         support::Barrier barrier;
         BlockShared shared{};
+        std::vector<Slot> ring;
     };
     ThreadBlock(Shared& shared, uint64_t lane, uint64_t thread, uint64_t threads,
                 const std::function<void()>* atSync)
@@ -132,15 +142,41 @@ class ThreadBlock {
     uint64_t thread() const { return thread_; }
     uint64_t threads() const { return threads_; }
     BlockShared* shared() { return &shared_.shared; }
+    char* ring() { return shared_.ring.front().bytes; }
+    /// Where threads meet no memory of others is read any more.
     void sync() {
+        for (const auto& batch : batches_)
+            if (!batch.empty()) std::abort();
         if (lane_ == 0 && thread_ == 0 && *atSync_) (*atSync_)();
         shared_.barrier.meet();
     }
 
+    /// As late as they may: when somebody waits.
+    template <uint32_t kBytes>
+    void fetch(void* to, const void* from) {
+        for (const void* at : {static_cast<const void*>(to), from})
+            if (reinterpret_cast<uintptr_t>(at) % kBytes != 0) std::abort();
+        fetches_.push_back({to, from, kBytes});
+    }
+    void sent() { batches_.push_back(std::exchange(fetches_, {})); }
+    template <uint32_t kBatches>
+    void await() {
+        for (; batches_.size() > kBatches; batches_.pop_front())
+            for (const Fetch& fetch : batches_.front())
+                std::memcpy(fetch.to, fetch.from, fetch.bytes);
+    }
+
   private:
+    struct Fetch {
+        void* to;
+        const void* from;
+        size_t bytes;
+    };
     Shared& shared_;
     const uint64_t lane_, thread_, threads_;
     const std::function<void()>* atSync_;
+    std::vector<Fetch> fetches_;
+    std::deque<std::vector<Fetch>> batches_;
 };
 
 /// Threads in the kernel's place: the same serve() that nvcc compiles. Several threads a block, so
@@ -166,6 +202,7 @@ class ThreadMachine : public Machine {
         join();
         ++launches;
         blocksLaunched = blocks;
+        launched = queue;
         for (uint64_t lane = 0; lane < blocks; ++lane) {
             auto shared = std::make_shared<ThreadBlock::Shared>(threads_);
             for (uint64_t t = 0; t < threads_; ++t)
@@ -189,6 +226,7 @@ class ThreadMachine : public Machine {
     std::function<void()> atSync;
     std::atomic<int> launches = 0, meetings = 0;
     std::atomic<uint32_t> blocksLaunched = 0;  ///< by the last of them
+    std::atomic<Queue*> launched = nullptr;    ///< likewise
 
   private:
     void join() {

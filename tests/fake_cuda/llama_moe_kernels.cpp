@@ -24,8 +24,11 @@ const fake_cuda::Kernel& loopsOf() {
 cudaError_t loadKernels() {
     cudaFuncAttributes ignored;
     cudaError_t code = cudaSuccess;
-#define BULKHEAD_LOAD(K) \
-    if (code == cudaSuccess) code = cudaFuncGetAttributes(&ignored, &loopsOf<K>());
+#define BULKHEAD_LOAD(K)                                                                        \
+    if (code == cudaSuccess) code = cudaFuncGetAttributes(&ignored, &loopsOf<K>());             \
+    if (code == cudaSuccess)                                                                    \
+        code = cudaFuncSetAttribute(&loopsOf<K>(), cudaFuncAttributeMaxDynamicSharedMemorySize, \
+                                    SharedOf<K>::bytes);
     BULKHEAD_LLAMA_MOE_KERNELS(BULKHEAD_LOAD)
 #undef BULKHEAD_LOAD
     return code;

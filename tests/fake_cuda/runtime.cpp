@@ -32,7 +32,8 @@ using bulkhead::fake_cuda::Kernel;
 constexpr size_t kPage = 4096;
 constexpr size_t kGpuBytes = size_t{80} << 30;
 constexpr int kProcessors = 16;
-constexpr size_t kSharedBytes = 227 << 10;  // of one block, on a Hopper
+constexpr size_t kSharedBytes = 227 << 10;      // of one block, on a Hopper
+constexpr size_t kUsualSharedBytes = 48 << 10;  // as long as its kernel is not allowed more
 
 struct Block {
     bool onDevice = false;
@@ -113,6 +114,7 @@ struct Gpu {
     cudaError_t lost = cudaSuccess;
     std::unique_ptr<Stream> usual;
     std::set<const void*> loaded;
+    std::map<const void*, size_t> shared;  ///< bytes that a kernel's blocks may have
 };
 
 std::string uuidOf(int number) {
@@ -630,6 +632,17 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
         return cudaSuccess;
     });
 }
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+    return call("cudaFuncSetAttribute", [&](Driver& d) {
+        d.lock.assertHeld();
+        if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+        if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+            static_cast<size_t>(value) > kSharedBytes)
+            return cudaErrorInvalidValue;
+        d.gpus[static_cast<size_t>(current)].shared[kernel] = static_cast<size_t>(value);
+        return cudaSuccess;
+    });
+}
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** arguments,
                              size_t shared, cudaStream_t stream) {
     if (kernel == nullptr) return keep(cudaErrorInvalidDeviceFunction);
@@ -643,11 +656,13 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
         "cudaLaunchKernel", stream, blocking,
         [&](Driver& d) {
             d.lock.assertHeld();
-            if (blocks.x == 0 || threads.x == 0 || threads.x > 1024 || shared > kSharedBytes)
+            Gpu& gpu = d.gpus[static_cast<size_t>(current)];
+            const auto allowed = gpu.shared.find(kernel);
+            if (blocks.x == 0 || threads.x == 0 || threads.x > 1024 ||
+                shared > (allowed == gpu.shared.end() ? kUsualSharedBytes : allowed->second))
                 return cudaErrorInvalidValue;
             // Its module is loaded at the first launch.
-            if (d.gpus[static_cast<size_t>(current)].loaded.insert(kernel).second)
-                d.waitForIdle(current);
+            if (gpu.loaded.insert(kernel).second) d.waitForIdle(current);
             ++d.launches;
             return cudaSuccess;
         },

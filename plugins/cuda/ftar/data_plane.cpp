@@ -355,12 +355,35 @@ absl::Status DataPlane::submit(const Sum& sum) {
         return absl::InvalidArgumentError(absl::StrCat(
             "a sum needs a target and 1 to ", kMaxSources,
             " sources, each aligned to its elements; found ", sum.sources, " sources"));
+    gather();
+    run();  // blocks come while their chunks are told
     const uint64_t chunk = chunkOf(sum.count, blocks_);
     for (uint64_t at = 0; at < sum.count; at += chunk)
         if (absl::Status s = post(partOf(sum, at, std::min(chunk, sum.count - at))); !s.ok())
             return s;
-    run();  // only now: a launch may be told to return when all is done
+    run();
     return absl::OkStatus();
+}
+
+/// Ends a run that has nothing to do and that blocks have left: those that still serve would do
+/// their part of the next sum in it, and the others begin theirs only then, in the next run. Blocks
+/// that the GPU has not begun yet are not waited for longer than it takes an idle one to leave.
+void DataPlane::gather() {
+    if (!running_) return;
+    const uint64_t run = run_.load();
+    const auto hasLeft = [&](uint32_t at) { return loadAcquire(&queue_->lanes[at].left) == run; };
+    uint32_t left = 0;
+    for (uint32_t at = 0; at < blocks_; ++at) {
+        left += hasLeft(at);
+        if (loadAcquire(&queue_->lanes[at].finished) != posted_[at]) return;
+    }
+    if (left == 0) return;
+    raiseTo(&queue_->control.stop, run);
+    const Clock::time_point until = Clock::now() + options_.patience;
+    for (uint32_t at = 0; at < blocks_; ++at)
+        while (!hasLeft(at))
+            if (Clock::now() > until) return;
+    running_ = false;
 }
 
 absl::Status DataPlane::post(const Sum& sum) {

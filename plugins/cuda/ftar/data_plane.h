@@ -63,7 +63,7 @@ class DataPlane {
     /// known to have returned from its own: memory that was given back goes then.
     [[nodiscard]] absl::StatusOr<const void*> reach(const Place& place, size_t bytes);
 
-    /// Puts a sum of any length on the lanes, in chunks, then has a kernel started if none runs.
+    /// Has a kernel started if none runs and puts a sum of any length on the lanes, in chunks.
     /// Waits while the lanes are full. Aborted, or InvalidArgument: a sum without sense, of which
     /// nothing was told.
     [[nodiscard]] absl::Status submit(const Sum& sum);
@@ -85,6 +85,7 @@ class DataPlane {
     class Caller;
     DataPlane(std::unique_ptr<Machine> machine, Options options);
 
+    void gather();
     absl::Status post(const Sum& sum);
     void run();
     absl::Status collect(uint32_t lane);

@@ -10,6 +10,7 @@ namespace bulkhead::cuda {
 
 /// What the threads of a block share; on the GPU in shared memory.
 struct BlockShared {
+    uint64_t posted;  ///< what the lane's was when the block last waited
     uint64_t leave;
     uint64_t fence;
     Command command;
@@ -28,7 +29,8 @@ BULKHEAD_BOTH inline void await(const Queue& queue, const Lane& lane, uint64_t n
     for (;;) {
         const bool stopping = loadAcquire(&queue.control.stop) >= run ||
                               nanoseconds() - begin > queue.control.patience;
-        if (loadAcquire(&lane.posted) != next) break;
+        shared->posted = loadAcquire(&lane.posted);
+        if (shared->posted != next) break;
         if (stopping) {
             shared->leave = 1;
             return;
@@ -36,14 +38,13 @@ BULKHEAD_BOTH inline void await(const Queue& queue, const Lane& lane, uint64_t n
         relax();
     }
     shared->leave = 0;
-    shared->fence = loadAcquire(&queue.control.fence);
 }
 
 }  // namespace detail
 
 /// Serves lane `block.lane()` until run `run` is stopped or there is nothing to do. A Block has
-/// lane(), thread(), threads(), sync() (a barrier of the block's threads that orders memory among
-/// them) and shared(). The fence is looked at before every command, so that once it has passed an
+/// lane(), sync() (a barrier of the block's threads that orders memory among them), shared() and
+/// what add() asks for. The fence is looked at before every command, so that once it has passed an
 /// epoch and the lane has left, or has answered everything told before, no memory of that epoch is
 /// touched; a block that was not seen to have entered then finds the fence when it does.
 #ifdef __CUDACC__
@@ -57,18 +58,26 @@ BULKHEAD_BOTH void serve(Block& block, Queue* queue, uint64_t run) {
     uint64_t next = lane.finished;  // nobody else writes it
     if (leader) storeBeforeLoads(&lane.entered, run);
     block.sync();
+    uint64_t posted = next;
     for (;;) {
-        if (leader) detail::await(*queue, lane, next, run, shared);
-        block.sync();
-        if (shared->leave) break;
+        if (posted == next) {
+            if (leader) detail::await(*queue, lane, next, run, shared);
+            block.sync();
+            if (shared->leave) break;
+            posted = shared->posted;
+        }
+        // Host memory is far: all that is read of it now is read at once, the fence by a thread
+        // that has no part of the command where threads are many.
         const auto* from = reinterpret_cast<const detail::Word*>(&lane.slots[next % kSlots]);
         auto* to = reinterpret_cast<detail::Word*>(&shared->command);
         for (uint64_t i = block.thread(); i < sizeof(Command) / sizeof(detail::Word);
              i += block.threads())
             to[i] = from[i];
+        if (block.thread() + 1 == block.threads())
+            shared->fence = loadAcquire(&queue->control.fence);
         block.sync();
         const Outcome outcome = judge(shared->command, shared->fence);
-        if (outcome == Outcome::kDone) add(shared->command.sum, block.thread(), block.threads());
+        if (outcome == Outcome::kDone) add(shared->command.sum, block);
         block.sync();
         if (leader) {
             lane.outcome[next % kSlots] = outcome;

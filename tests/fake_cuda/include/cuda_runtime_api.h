@@ -53,6 +53,7 @@ struct cudaPointerAttributes {
     int device;
 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 struct dim3 {
     unsigned x, y, z;
@@ -99,6 +100,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes* out, const void* kernel);
+cudaError_t cudaFuncSetAttribute(const void* kernel, enum cudaFuncAttribute attribute, int value);
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** arguments,
                              size_t shared, cudaStream_t stream);
 }
