@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "backend/runtime/collectives/elements.h"
 #include "tests/gpu/gpu_fixture.h"
 
@@ -105,6 +107,90 @@ TEST_F(GpuDevice, reduceCopyHasTheBitsOfTheCpuDevice) {
                 EXPECT_EQ(rank_->read<std::byte>(to, bytes), wanted)
                     << "from type " << fromAbi << " to " << toAbi << ", " << count;
             }
+}
+
+/// Sources of the persistent kernel, each of them in float32 and in bfloat16, on both sides.
+struct PlaneSources {
+    std::vector<std::vector<float>> wide;
+    std::vector<std::vector<runtime::Bf16>> narrow;
+    std::vector<float*> wideThere;
+    std::vector<runtime::Bf16*> narrowThere;
+};
+
+/// The first values lie between two of bfloat16, exactly or by a bit.
+PlaneSources planeSources(GpuRank& rank, size_t sources, size_t count) {
+    PlaneSources all;
+    std::mt19937 random(5);
+    for (size_t s = 0; s < sources; ++s) {
+        auto& wide = all.wide.emplace_back(count);
+        auto& narrow = all.narrow.emplace_back(count);
+        for (size_t i = 0; i < count; ++i) {
+            const auto value = static_cast<uint32_t>(random());
+            const uint32_t middle = (value & 0xbfff'0000u) | (0x7fffu + value % 3);
+            wide[i] = i < count / 2 ? std::bit_cast<float>(middle)
+                                    : static_cast<float>(static_cast<int32_t>(value)) * 1e-6f;
+            narrow[i] = runtime::toBf16(wide[i]);
+        }
+        all.wideThere.push_back(rank.floats(count));
+        all.narrowThere.push_back(
+            static_cast<runtime::Bf16*>(rank.allocate(count * sizeof(runtime::Bf16))));
+        EXPECT_TRUE(rank.copy(all.wideThere[s], wide.data(), count * sizeof(float)));
+        EXPECT_TRUE(rank.copy(all.narrowThere[s], narrow.data(), count * sizeof(runtime::Bf16)));
+    }
+    return all;
+}
+
+/// Element i of the sum, in float32.
+float sumOf(const PlaneSources& all, const bulkhead_sum& sum, size_t i) {
+    const auto rounded = [&](float x) {
+        return sum.rounded != 0 ? runtime::toFloat(runtime::toBf16(x)) : x;
+    };
+    const auto value = [&](uint32_t s) {
+        return (sum.narrow_sources >> s) & 1u ? runtime::toFloat(all.narrow[s][i])
+                                              : rounded(all.wide[s][i]);
+    };
+    float total = value(0);
+    for (uint32_t s = 1; s < sum.sources; ++s) total += value(s);
+    return rounded(total);
+}
+
+TEST_F(GpuDevice, sumsOfThePersistentKernelHaveTheBitsOfTheCpu) {
+    constexpr size_t kMost = 300'007;
+    const PlaneSources all = planeSources(*rank_, 7, kMost);
+    const bulkhead_data_plane_api& api = plugin_.plane();
+    ASSERT_EQ(api.enter(rank_->plane()), BULKHEAD_OK);
+    const auto expectBits = [&](bulkhead_sum sum, size_t offset) {
+        std::vector<const void*> from;
+        for (uint32_t s = 0; s < sum.sources; ++s)
+            from.push_back((sum.narrow_sources >> s) & 1u
+                               ? static_cast<const void*>(all.narrowThere[s] + offset)
+                               : all.wideThere[s] + offset);
+        sum.struct_size = sizeof sum;
+        sum.from = from.data();
+        ASSERT_EQ(api.submit(rank_->plane(), &sum), BULKHEAD_OK) << api.why(rank_->plane());
+        ASSERT_EQ(api.finish(rank_->plane(), 10'000), BULKHEAD_OK) << api.why(rank_->plane());
+        const auto wide = rank_->read<uint32_t>(sum.to, sum.count);
+        const auto narrow = rank_->read<uint16_t>(sum.to, sum.count);
+        for (size_t i = 0; i < sum.count; ++i) {
+            const float wanted = sumOf(all, sum, offset + i);
+            if (sum.narrow_to)
+                ASSERT_EQ(narrow[i], runtime::toBf16(wanted).bits) << i;
+            else
+                ASSERT_EQ(wide[i], std::bit_cast<uint32_t>(wanted)) << i;
+        }
+    };
+    void* to = rank_->floats(kMost);
+    for (const uint32_t sources : {1u, 2u, 3u, 7u})
+        for (const uint64_t types : {uint64_t{0}, uint64_t{0b1110110}, ~uint64_t{0}})
+            for (const int32_t narrowTo : {0, 1})
+                for (const int32_t rounded : {0, 1}) {
+                    SCOPED_TRACE(absl::StrCat(sources, " sources of types ", types, ", ", narrowTo,
+                                              ", ", rounded));
+                    expectBits({0, sources, nullptr, types, to, 5, narrowTo, rounded}, 0);
+                    expectBits({0, sources, nullptr, types, to, kMost, narrowTo, rounded}, 0);
+                    expectBits({0, sources, nullptr, types, to, 1003, narrowTo, rounded}, 1);
+                }
+    ASSERT_EQ(api.leave(rank_->plane()), BULKHEAD_OK);
 }
 
 TEST_F(GpuDevice, aGroupOfOneNeedsNoNcclAndCanBeAborted) {
