@@ -32,9 +32,10 @@ constexpr uint32_t kNarrowPiece = 8;  ///< likewise where there is nothing but b
 constexpr uint32_t kSlot = 16;        ///< bytes of a piece at most
 
 /// A thread has so much on its way while it adds: batches of one source each, in slots of its own.
-/// A multiprocessor of 164 KiB has room for two blocks of 512 threads.
+/// An H100's memory answers so late that a multiprocessor needs some 90 KB on the way; no block has
+/// more than 99 KB on some GPUs.
 constexpr uint32_t kBatch = 2;                         ///< pieces
-constexpr uint32_t kBatches = 5;                       ///< on their way
+constexpr uint32_t kBatches = 6;                       ///< on their way
 constexpr uint32_t kRing = kBatches * kBatch * kSlot;  ///< bytes of a thread
 
 template <class T, uint32_t kSize>

@@ -16,9 +16,8 @@ struct bulkhead_plane {
 namespace bulkhead::cuda {
 
 /// Blocks where the caller leaves it to us: what the literature uses over a network, and what takes
-/// more than NVLink gives, for which a GPU of so many multiprocessors is made. On an H100 a
-/// multiprocessor moves 120 GB/s whatever it runs, so that 16 blocks add at 64 % of a copy's
-/// bandwidth and 24 at 86 % (measured: this loop without commands, two sources on the device).
+/// more than NVLink gives, for which a GPU of so many multiprocessors is made
+/// (bench/results/gpu.md).
 constexpr uint32_t kUsualBlocks = 2, kUsualNearBlocks = 16, kProcessorsOfLargeGpu = 128;
 
 /// The table, all but `open`, which is the machine's.
