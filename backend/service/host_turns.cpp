@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace bulkhead::service {
 
@@ -31,7 +32,8 @@ HostTurns::Record* HostTurns::find(Host host) {
 HostTurns::Record& HostTurns::made(Host host) {
     if (Record* known = find(host)) return *known;
     if (records_.size() == kMost)
-        records_.erase(std::ranges::min_element(records_, {}, &Record::heard));
+        records_.erase(std::ranges::min_element(
+            records_, {}, [](const Record& one) { return std::pair(one.knownUntil, one.heard); }));
     records_.emplace_back().host = host;
     return records_.back();
 }

@@ -19,7 +19,8 @@ Host hostOf(const sockaddr_storage& address);
 /// each time that it does so again, and meanwhile it has one turn in such a time. It is forgotten
 /// after a minute without an offence. Where somebody has signed in, the wait stays the shortest:
 /// others may be behind the same address. Of kMost hosts, the one that was heard of least recently
-/// gives way to a new one. Pure, but for what it keeps.
+/// gives way to a new one, those where somebody has signed in after all others. Pure, but for what
+/// it keeps.
 class HostTurns {
   public:
     using Time = std::chrono::steady_clock::time_point;

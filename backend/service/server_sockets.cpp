@@ -153,7 +153,7 @@ absl::StatusOr<std::string> ServerSockets::listenTcp(const std::string& text) {
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     // Its connections have it too: nobody sends more at once until he has signed in.
-    const int room = Strangers::kMostBytes;
+    const int room = Strangers::kTls.most;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     ::setsockopt(fd.get(), IPPROTO_TCP, TCP_SAVE_SYN, &on, sizeof on);  // Strangers count from it
     const bool listens = fd.get() >= 0 &&

@@ -132,6 +132,11 @@ bool Strangers::Stranger::isLetGo() const {
     return socketOf(ofGrpc) != socket;
 }
 
+void Strangers::Stranger::limitBytes() const {
+    // look() sees by the last byte that there was more.
+    takeNoMoreThan(fd.get(), firstByte, (large ? limits.most : limits.first) + 1);
+}
+
 Strangers::Answer Strangers::letIn(int fd, const Peer& peer) {
     const auto now = std::chrono::steady_clock::now();
     std::vector<Out> out;
@@ -147,14 +152,14 @@ Strangers::Answer Strangers::letIn(int fd, const Peer& peer) {
 Strangers::Answer Strangers::answer(int fd, const Peer& peer, Time now, std::vector<Out>& out) {
     if (turns_.next(peer.host) > now) return Answer::kNotYet;
     const uint64_t bytes = heardOn(fd).bytes;
-    if (bytes > kMostBytes) {
+    const Limits limits = beginsAsTls(fd) ? kTls : kPlain;
+    if (bytes > limits.most) {
         turns_.came(peer.host, now);
         turns_.offended(peer.host, now);
         out.push_back({peer.name, sentTooMuch(bytes)});
         return Answer::kNever;
     }
-    const uint32_t first = beginsAsTls(fd) ? kFirstTlsBytes : kFirstBytes;
-    const bool large = bytes > first;
+    const bool large = bytes > limits.first;
     if (!makeRoom(now, out) || (large && !makeLargeRoom(now, out))) return Answer::kNotYet;
     // Without a descriptor for it nobody can be watched, and nobody is heard.
     UniqueFd second(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -163,11 +168,12 @@ Strangers::Answer Strangers::answer(int fd, const Peer& peer, Time now, std::vec
                  .ofGrpc = fd,
                  .socket = socketOf(fd),
                  .firstByte = firstSequence(fd),
-                 .most = large ? kMostBytes : first,
+                 .limits = limits,
+                 .large = large,
                  .peer = peer,
                  .until = now + time_,
                  .turnEnds = now + (large ? kLargeTurn : kTurn)};
-    takeNoMoreThan(fd, one.firstByte, one.most + 1);  // look() sees by the last one that more came
+    one.limitBytes();
     turns_.came(peer.host, now);
     all_.push_back(std::move(one));
     return Answer::kIn;
@@ -177,25 +183,27 @@ Strangers::Answer Strangers::answer(int fd, const Peer& peer, Time now, std::vec
 bool Strangers::makeRoom(Time now, std::vector<Out>& out) {
     if (all_.size() + leaving_.size() < kMost) return true;
     if (!leaving_.empty()) return false;
-    if (const auto gives = leastWelcome(); now >= gives->turnEnds)
+    if (const auto gives = leastWelcome(now); now >= gives->turnEnds)
         putOut(gives, kOthersWaited, now, out);
     return false;
 }
 
-/// False: somebody has kMostBytes, and has had them for a short time or still leaves.
+/// False: somebody has the second limit, and has had it for a short time or still leaves.
 bool Strangers::makeLargeRoom(Time now, std::vector<Out>& out) {
-    if (std::ranges::any_of(leaving_, &Stranger::isLarge)) return false;
-    const auto large = std::ranges::find_if(all_, &Stranger::isLarge);
+    if (std::ranges::any_of(leaving_, &Stranger::large)) return false;
+    const auto large = std::ranges::find_if(all_, &Stranger::large);
     if (large == all_.end()) return true;
     if (now >= large->turnEnds) putOut(large, kOthersWaited, now, out);
     return false;
 }
 
-Strangers::All::iterator Strangers::leastWelcome() {
+/// The one whose turn is longer does not keep the others.
+Strangers::All::iterator Strangers::leastWelcome(Time now) {
     std::map<Host, size_t> ofHost;
     for (const Stranger& one : all_) ++ofHost[one.peer.host];
     return std::ranges::max_element(all_, {}, [&](const Stranger& one) {
-        return ofHost[one.peer.host];  // the first of equals is the oldest
+        const bool longer = one.large && now < one.turnEnds;
+        return longer ? 0 : ofHost[one.peer.host];  // the first of equals is the oldest
     });
 }
 
@@ -214,9 +222,9 @@ void Strangers::signedIn(const std::string& peer) {
 std::optional<std::string> Strangers::fault(Stranger& one, Time now) {
     const Heard heard = heardOn(one.fd.get());
     one.bytes = heard.bytes;
-    const bool tooMuch = heard.bytes > kMostBytes;
+    const bool tooMuch = heard.bytes > one.limits.most;
     const bool over = heard.state != BPF_TCP_ESTABLISHED || one.isLetGo();
-    if (tooMuch || (over && (one.wantsMore() || one.isLarge() || closedHere(heard.state))))
+    if (tooMuch || (over && (one.wantsMore() || one.large || closedHere(heard.state))))
         turns_.offended(one.peer.host, now);
     if (tooMuch) return sentTooMuch(heard.bytes);
     if (over) return "";
@@ -242,14 +250,13 @@ void Strangers::look() {
     trim(now);
 }
 
-/// The first of those that need it gets kMostBytes, if nobody has them.
+/// The first of those that need it gets the second limit, if nobody has it.
 void Strangers::giveMore(Time now, std::vector<Out>& out) {
-    const auto wants = [](const Stranger& one) { return !one.isLarge() && one.wantsMore(); };
-    if (std::ranges::none_of(all_, wants) || !makeLargeRoom(now, out)) return;
-    Stranger& one = *std::ranges::find_if(all_, wants);
-    one.most = kMostBytes;
+    if (std::ranges::none_of(all_, &Stranger::wantsMore) || !makeLargeRoom(now, out)) return;
+    Stranger& one = *std::ranges::find_if(all_, &Stranger::wantsMore);
+    one.large = true;
     one.turnEnds = now + kLargeTurn;
-    takeNoMoreThan(one.fd.get(), one.firstByte, one.most + 1);
+    one.limitBytes();
 }
 
 void Strangers::putOut(All::iterator one, std::string why, Time now, std::vector<Out>& out) {

@@ -37,15 +37,19 @@ int msUntil(std::chrono::steady_clock::time_point at);
 /// Thread: signedIn() any, the others one.
 class Strangers {
   public:
-    /// Who needs more than the first limit gets kMostBytes when nobody else has them. A TLS
-    /// handshake with a chain of certificates and a first call fit in, and mostly in the first.
-    static constexpr uint32_t kFirstBytes = 1 << 10;
-    static constexpr uint32_t kFirstTlsBytes = 3 << 10;
-    static constexpr uint32_t kMostBytes = 16 << 10;
+    /// Who needs more than the first limit gets the second when nobody else has it. A first call
+    /// fits in the first; with TLS a handshake with a chain of certificates fits in the second, and
+    /// mostly in the first.
+    struct Limits {
+        uint32_t first = 0;  ///< bytes
+        uint32_t most = 0;
+    };
+    static constexpr Limits kPlain{1 << 10, 8 << 10};
+    static constexpr Limits kTls{3 << 10, 16 << 10};
     static constexpr size_t kMost = 12;
     /// After so long one gives way to others that wait: the oldest of the host that has most.
     static constexpr std::chrono::milliseconds kTurn{250};
-    /// The same for the one that has kMostBytes: what was dropped comes again after some 200 ms.
+    /// The same for the one that has the second: what was dropped comes again after some 200 ms.
     static constexpr std::chrono::milliseconds kLargeTurn{500};
 
     /// `time`: from letIn() to signedIn(). `closed`: why the connection of this peer was, for the
@@ -74,14 +78,15 @@ class Strangers {
         int ofGrpc = -1;  ///< the first, while it is one of this socket
         ino_t socket = 0;
         std::optional<uint32_t> firstByte;  ///< its sequence number
-        uint32_t most = 0;                  ///< bytes
-        uint64_t bytes = 0;                 ///< that had come at the last look
+        Limits limits;
+        bool large = false;  ///< it has the second
+        uint64_t bytes = 0;  ///< that had come at the last look
         Peer peer;
         Time until;
         Time turnEnds;
-        bool isLarge() const { return most == kMostBytes; }
-        bool wantsMore() const { return bytes > most; }
+        bool wantsMore() const { return !large && bytes > limits.first; }
         bool isLetGo() const;  ///< by gRPC
+        void limitBytes() const;
     };
     using All = std::vector<Stranger>;
     struct Out {
@@ -98,7 +103,7 @@ class Strangers {
     void putOut(All::iterator one, std::string why, Time now, std::vector<Out>& out)
         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
     void tell(const std::vector<Out>& out);
-    All::iterator leastWelcome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    All::iterator leastWelcome(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
     std::optional<Time> trimAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
     void trim(Time now);
 

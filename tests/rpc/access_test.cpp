@@ -388,7 +388,7 @@ TEST(StrangersTest, WhoeverSendsMuchAndDoesNotSignInIsPutOut) {
     SilentCallers quiet(door.address, 1);
     SilentCallers loud(door.address, 1);
     quiet.say("x");
-    loud.say(std::string(service::Strangers::kMostBytes, 'x'));
+    loud.say(std::string(service::Strangers::kPlain.most, 'x'));
     ASSERT_TRUE(door.awaitAccepted(2));
     EXPECT_EQ(loud.ended(), 0u);
     loud.say("x");
@@ -416,8 +416,8 @@ TEST(StrangersTest, NoByteBeyondTheLimitIsHandedOnHoweverFastItComes) {
     ASSERT_TRUE(door.awaitAccepted(1));
     std::thread flood([&] { loud.say(std::string(10 << 20, 'x')); });
     const size_t bytes = bytesOf(door.open.front().get());
-    EXPECT_LE(bytes, service::Strangers::kMostBytes + 1);
-    EXPECT_GT(bytes, service::Strangers::kFirstBytes);
+    EXPECT_LE(bytes, service::Strangers::kPlain.most + 1);
+    EXPECT_GT(bytes, service::Strangers::kPlain.first);
     flood.join();
     EXPECT_EQ(loud.ended(), 1u);
 }
@@ -440,14 +440,14 @@ TEST(StrangersTest, OneAtATimeHasMoreThanTheFirstBytes) {
     ASSERT_TRUE(door.awaitAccepted(1));
     second.say("x");
     ASSERT_TRUE(door.awaitAccepted(2));
-    const std::string much(4 * service::Strangers::kFirstBytes, 'x');
+    const std::string much(4 * service::Strangers::kPlain.first, 'x');
     first.say(much);
     EXPECT_EQ(bytesOf(door.open[0].get()), much.size() + 1);
     second.say(much);
-    EXPECT_EQ(bytesOf(door.open[1].get()), service::Strangers::kFirstBytes + 1);
+    EXPECT_EQ(bytesOf(door.open[1].get()), service::Strangers::kPlain.first + 1);
     EXPECT_TRUE(first.closed(1)) << "it gives way";
     door.open[0].reset();
-    EXPECT_EQ(bytesOf(door.open[1].get()), much.size() - service::Strangers::kFirstBytes);
+    EXPECT_EQ(bytesOf(door.open[1].get()), much.size() - service::Strangers::kPlain.first);
 }
 
 TEST(StrangersTest, OneThatIsOverHasItsPlaceUntilGrpcLetsGoOfIt) {
@@ -557,13 +557,26 @@ TEST(HostTurnsTest, OfMoreHostsThanItKeepsTheOneHeardOfLeastRecentlyIsForgotten)
     EXPECT_GT(turns.next(Turns::kMost), now);
 }
 
+TEST(HostTurnsTest, WhereSomebodySignedInIsRememberedLongerThanOffences) {
+    Turns turns;
+    const Turns::Time now{std::chrono::hours(1)};
+    turns.signedIn(7, now);
+    for (service::Host host = 1000; host < 1000 + 2 * Turns::kMost; ++host)
+        turns.offended(host, now + std::chrono::microseconds(host));
+    for (const int time : {1, 2}) {
+        turns.offended(7, now + std::chrono::seconds(time));
+        turns.came(7, now + std::chrono::seconds(time));
+    }
+    EXPECT_EQ(turns.next(7), now + std::chrono::seconds(2) + Turns::kShortest);
+}
+
 TEST(StrangersTest, WhoeverSignedInStaysWhateverItSendsAndOthersAreOutInTime) {
     Door door(std::chrono::seconds(2));
     SilentCallers known(door.address, 1);
     known.say("x");
     ASSERT_TRUE(door.awaitAccepted(1));
     door.strangers.signedIn(known.peer());
-    known.say(std::string(service::Strangers::kMostBytes + 1, 'x'));
+    known.say(std::string(service::Strangers::kPlain.most + 1, 'x'));
     SilentCallers slow(door.address, 3);
     slow.say("x");
     EXPECT_TRUE(slow.closed(3));
