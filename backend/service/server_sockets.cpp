@@ -60,7 +60,7 @@ Peer peerOf(int fd) {
     sockaddr_storage at{};
     socklen_t size = sizeof at;
     ::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size);
-    return {nameOf(at), hostOf(at)};
+    return {nameOf(at), hostOf(at), firstByteOf(fd)};
 }
 
 absl::Status cannotListen(const std::string& address, int error) {

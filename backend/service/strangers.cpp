@@ -56,22 +56,6 @@ ino_t socketOf(int fd) {
     return ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
 }
 
-/// The sequence number of the first byte that the other end sends, from the packet that opened the
-/// connection; nothing when the kernel did not keep it, as under a flood of such packets. Once.
-std::optional<uint32_t> firstSequence(int fd) {
-    std::array<uint8_t, 256> packet{};
-    socklen_t size = packet.size();
-    if (::getsockopt(fd, IPPROTO_TCP, TCP_SAVED_SYN, packet.data(), &size) != 0 || size < 40)
-        return {};
-    const bool v6 = packet[0] >> 4 == 6;
-    if (v6 && packet[6] != IPPROTO_TCP) return {};  // other headers lie between
-    const size_t header = v6 ? 40 : size_t{4} * (packet[0] & 15);
-    if (header + 8 > size) return {};
-    uint32_t opened = 0;
-    std::memcpy(&opened, packet.data() + header + 4, sizeof opened);
-    return ntohl(opened) + 1;
-}
-
 /// The kernel takes no byte of this connection after the first `most`: it cuts segments there and
 /// drops those beyond, as if they had been lost, until takeAll(). Less than 2 GiB may have come by
 /// then: sequence numbers are compared modulo 2^32.
@@ -119,6 +103,22 @@ bool closedHere(uint8_t state) {
 
 }  // namespace
 
+/// From the packet that opened the connection; nothing when the kernel did not keep it, as under a
+/// flood of such packets.
+std::optional<uint32_t> firstByteOf(int fd) {
+    std::array<uint8_t, 256> packet{};
+    socklen_t size = packet.size();
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_SAVED_SYN, packet.data(), &size) != 0 || size < 40)
+        return {};
+    const bool v6 = packet[0] >> 4 == 6;
+    if (v6 && packet[6] != IPPROTO_TCP) return {};  // other headers lie between
+    const size_t header = v6 ? 40 : size_t{4} * (packet[0] & 15);
+    if (header + 8 > size) return {};
+    uint32_t opened = 0;
+    std::memcpy(&opened, packet.data() + header + 4, sizeof opened);
+    return ntohl(opened) + 1;
+}
+
 int msUntil(std::chrono::steady_clock::time_point at) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(at - std::chrono::steady_clock::now());
@@ -134,7 +134,7 @@ bool Strangers::Stranger::isLetGo() const {
 
 void Strangers::Stranger::limitBytes() const {
     // look() sees by the last byte that there was more.
-    takeNoMoreThan(fd.get(), firstByte, (large ? limits.most : limits.first) + 1);
+    takeNoMoreThan(fd.get(), peer.firstByte, (large ? limits.most : limits.first) + 1);
 }
 
 Strangers::Answer Strangers::letIn(int fd, const Peer& peer) {
@@ -151,8 +151,10 @@ Strangers::Answer Strangers::letIn(int fd, const Peer& peer) {
 
 Strangers::Answer Strangers::answer(int fd, const Peer& peer, Time now, std::vector<Out>& out) {
     if (turns_.next(peer.host) > now) return Answer::kNotYet;
-    const uint64_t bytes = heardOn(fd).bytes;
+    if (!makeRoom(now, out)) return Answer::kNotYet;
     const Limits limits = beginsAsTls(fd) ? kTls : kPlain;
+    takeNoMoreThan(fd, peer.firstByte, limits.first + 1);
+    const uint64_t bytes = heardOn(fd).bytes;  // more than that may have come before
     if (bytes > limits.most) {
         turns_.came(peer.host, now);
         turns_.offended(peer.host, now);
@@ -160,20 +162,19 @@ Strangers::Answer Strangers::answer(int fd, const Peer& peer, Time now, std::vec
         return Answer::kNever;
     }
     const bool large = bytes > limits.first;
-    if (!makeRoom(now, out) || (large && !makeLargeRoom(now, out))) return Answer::kNotYet;
+    if (large && !makeLargeRoom(now, out)) return Answer::kNotYet;
     // Without a descriptor for it nobody can be watched, and nobody is heard.
     UniqueFd second(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (!second.valid()) return Answer::kNever;
     Stranger one{.fd = std::move(second),
                  .ofGrpc = fd,
                  .socket = socketOf(fd),
-                 .firstByte = firstSequence(fd),
                  .limits = limits,
                  .large = large,
                  .peer = peer,
                  .until = now + time_,
                  .turnEnds = now + (large ? kLargeTurn : kTurn)};
-    one.limitBytes();
+    if (large) one.limitBytes();
     turns_.came(peer.host, now);
     all_.push_back(std::move(one));
     return Answer::kIn;

@@ -22,7 +22,10 @@ namespace bulkhead::service {
 struct Peer {
     std::string name;  ///< as grpc::ServerContextBase::peer() writes it
     Host host = 0;
+    std::optional<uint32_t> firstByte;  ///< sequence number of the first that it sends
 };
+/// Of a connection that was just accepted from a socket with TCP_SAVE_SYN; once.
+std::optional<uint32_t> firstByteOf(int fd);
 
 /// For poll(): at least 1, so that it is over then.
 int msUntil(std::chrono::steady_clock::time_point at);
@@ -77,7 +80,6 @@ class Strangers {
         UniqueFd fd;      ///< a second descriptor of the connection
         int ofGrpc = -1;  ///< the first, while it is one of this socket
         ino_t socket = 0;
-        std::optional<uint32_t> firstByte;  ///< its sequence number
         Limits limits;
         bool large = false;  ///< it has the second
         uint64_t bytes = 0;  ///< that had come at the last look
