@@ -21,7 +21,7 @@
 namespace bulkhead::service {
 namespace {
 
-/// For what whoever has signed in has on its way.
+/// Whoever has signed in has so much on its way.
 constexpr int kRoom = 1 << 20;
 /// A fast network brings some 100 KB meanwhile, of which takeNoMoreThan() lets the limit through.
 constexpr int kLookMs = 1;
@@ -33,7 +33,7 @@ constexpr std::chrono::seconds kLeaves{30};
 constexpr uint8_t kTlsHandshake = 22;
 constexpr const char* kOthersWaited = "Others waited, and nobody had signed in.";
 
-/// What the kernel says of a connection: nothing good, if it does not say.
+/// The kernel's word on a connection; the worst, if it has none.
 struct Heard {
     uint64_t bytes = UINT64_MAX;
     uint8_t state = BPF_TCP_CLOSE;
@@ -61,7 +61,7 @@ ino_t socketOf(int fd) {
 /// then: sequence numbers are compared modulo 2^32.
 void takeNoMoreThan(int fd, std::optional<uint32_t> first, uint32_t most) {
     if (!first) return;
-    // How much of a segment is kept: its header and what lies before the end.
+    // The program says how much of a segment is kept: its header and what lies before the end.
     std::array<sock_filter, 13> program = {{
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),  // its sequence number
         BPF_STMT(BPF_MISC | BPF_TAX, 0),
@@ -86,7 +86,7 @@ void takeAll(int fd) {
     ::setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
 }
 
-/// What has come and was not read is read by nobody.
+/// Nobody reads what has come and was not read.
 void dropWhatCame(int fd) {
     while (::recv(fd, nullptr, 1 << 20, MSG_TRUNC | MSG_DONTWAIT) > 0) {
     }
@@ -103,8 +103,8 @@ bool closedHere(uint8_t state) {
 
 }  // namespace
 
-/// From the packet that opened the connection; nothing when the kernel did not keep it, as under a
-/// flood of such packets.
+/// The packet that opened the connection says it; nothing when the kernel did not keep it, as under
+/// a flood of such packets.
 std::optional<uint32_t> firstByteOf(int fd) {
     std::array<uint8_t, 256> packet{};
     socklen_t size = packet.size();

@@ -24,10 +24,10 @@ struct Peer {
     Host host = 0;
     std::optional<uint32_t> firstByte;  ///< sequence number of the first that it sends
 };
-/// Of a connection that was just accepted from a socket with TCP_SAVE_SYN; once.
+/// The connection was just accepted from a socket with TCP_SAVE_SYN. It is told once.
 std::optional<uint32_t> firstByteOf(int fd);
 
-/// For poll(): at least 1, so that it is over then.
+/// The time that poll() takes: at least 1, so that it is over then.
 int msUntil(std::chrono::steady_clock::time_point at);
 
 /// Connections over the network on which nobody has signed in yet. gRPC 1.51 reads whatever they
