@@ -19,6 +19,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <map>
 
 namespace bulkhead::service {
 namespace {
@@ -39,12 +40,8 @@ int ceilingFor(bool local) {
     return most - (local ? reserve : 2 * reserve);
 }
 
-/// As gRPC writes it: "ipv4:10.0.0.7:51234", "ipv6:%5B::1%5D:51234". An IPv4 address that IPv6
-/// carries is one of IPv4.
-std::string peerOf(int fd) {
-    sockaddr_storage at{};
-    socklen_t size = sizeof at;
-    ::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size);
+/// An IPv4 address that IPv6 carries is one of IPv4.
+std::string nameOf(const sockaddr_storage& at) {
     char text[INET6_ADDRSTRLEN] = "";
     const auto& in6 = reinterpret_cast<const sockaddr_in6&>(at);
     if (at.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
@@ -57,6 +54,13 @@ std::string peerOf(int fd) {
     ::inet_ntop(AF_INET, v4, text, sizeof text);
     // The port has the same place in both.
     return "ipv4:" + std::string(text) + ":" + std::to_string(ntohs(in4.sin_port));
+}
+
+Peer peerOf(int fd) {
+    sockaddr_storage at{};
+    socklen_t size = sizeof at;
+    ::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size);
+    return {nameOf(at), hostOf(at), firstByteOf(fd)};
 }
 
 absl::Status cannotListen(const std::string& address, int error) {
@@ -149,7 +153,7 @@ absl::StatusOr<std::string> ServerSockets::listenTcp(const std::string& text) {
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     // Its connections have it too: nobody sends more at once until he has signed in.
-    const int room = Strangers::kMostBytes;
+    const int room = Strangers::kTls.most;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     ::setsockopt(fd.get(), IPPROTO_TCP, TCP_SAVE_SYN, &on, sizeof on);  // Strangers count from it
     const bool listens = fd.get() >= 0 &&
@@ -184,15 +188,16 @@ void ServerSockets::run() {
     auto quietUntil = std::chrono::steady_clock::now();
     for (;;) {
         ready.assign({{wake_.get(), POLLIN, 0}});
-        const short wanted = strangers_.hasRoom() ? POLLIN : 0;
-        for (const Silent& one : silent_) ready.push_back({one.fd.get(), wanted, 0});
+        for (const Waiting& one : waiting_)
+            ready.push_back(
+                {one.fd.get(), static_cast<short>(one.spoke ? POLLRDHUP : POLLIN | POLLRDHUP), 0});
         // Without a free descriptor the sockets stay readable and are not waited for.
         if (!exhausted_)
             for (const Socket& socket : sockets_) ready.push_back({socket.fd.get(), POLLIN, 0});
         ::poll(ready.data(), ready.size(), waitMs());
         if (ready.front().revents != 0) return;
         strangers_.look();
-        hearSilent(ready.data() + 1);
+        hear(ready.data() + 1);
         exhausted_ = false;
         for (const Socket& socket : sockets_) acceptAll(socket);
         if (refused_ == told || std::chrono::steady_clock::now() < quietUntil) continue;
@@ -207,29 +212,33 @@ void ServerSockets::run() {
 
 int ServerSockets::waitMs() const {
     if (exhausted_) return kRetryMs;
-    const int strangers = strangers_.waitMs();
-    if (silent_.empty()) return strangers;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        silent_.front().until - std::chrono::steady_clock::now());
-    const int silent = static_cast<int>(std::max<int64_t>(left.count(), 0));
-    return strangers < 0 ? silent : std::min(strangers, silent);
+    int wait = strangers_.waitMs();
+    const auto notLaterThan = [&](std::chrono::steady_clock::time_point at) {
+        wait = wait < 0 ? msUntil(at) : std::min(wait, msUntil(at));
+    };
+    if (!waiting_.empty()) notLaterThan(waiting_.front().until);
+    for (const Waiting& one : waiting_)
+        if (one.spoke) notLaterThan(strangers_.turnOf(one.peer.host));
+    return wait;
 }
 
-/// Hands over those that said something, closes those that hung up or have been silent for too
-/// long. `ready`: one for each.
-void ServerSockets::hearSilent(const pollfd* ready) {
+/// Hands over those that said something and may come, closes those that hung up or have waited for
+/// too long. `ready`: one for each.
+void ServerSockets::hear(const pollfd* ready) {
     const auto now = std::chrono::steady_clock::now();
-    std::deque<Silent> left;
-    for (Silent& one : silent_) {
-        char first = 0;
-        if ((ready++)->revents == 0 || !strangers_.hasRoom()) {
-            if (now < one.until) left.push_back(std::move(one));
-        } else if (::recv(one.fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
-            strangers_.add(one.fd.get(), peerOf(one.fd.get()));
+    std::deque<Waiting> left;
+    for (Waiting& one : waiting_) {
+        const short heard = (ready++)->revents;
+        if ((heard & ~POLLIN) != 0) continue;
+        one.spoke = one.spoke || heard != 0;
+        const auto answer =
+            one.spoke ? strangers_.letIn(one.fd.get(), one.peer) : Strangers::Answer::kNotYet;
+        if (answer == Strangers::Answer::kIn)
             accepted_(one.fd.release(), false);
-        }
+        else if (answer == Strangers::Answer::kNotYet && now < one.until)
+            left.push_back(std::move(one));
     }
-    silent_ = std::move(left);
+    waiting_ = std::move(left);
 }
 
 void ServerSockets::acceptAll(const Socket& from) {
@@ -250,11 +259,20 @@ void ServerSockets::acceptAll(const Socket& from) {
             accepted_(fd, true);
             continue;
         }
-        const int on = 1;
-        ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        if (silent_.size() == kMostSilent) silent_.pop_front();
-        silent_.push_back({UniqueFd(fd), std::chrono::steady_clock::now() + silence_});
+        await(fd);
     }
+}
+
+void ServerSockets::await(int fd) {
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (waiting_.size() == kMostWaiting) {
+        std::map<Host, size_t> ofHost;
+        for (const Waiting& one : waiting_) ++ofHost[one.peer.host];
+        waiting_.erase(std::ranges::max_element(
+            waiting_, {}, [&](const Waiting& one) { return ofHost[one.peer.host]; }));
+    }
+    waiting_.push_back({UniqueFd(fd), peerOf(fd), std::chrono::steady_clock::now() + silence_});
 }
 
 }  // namespace bulkhead::service

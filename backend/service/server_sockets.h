@@ -30,16 +30,16 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
 /// network cannot lock out an operator on this machine; a connection beyond its part is closed at
 /// once, and the log says so, at most once a minute.
 /// A connection over the network comes to gRPC with its first byte, watched by Strangers. Until
-/// then it is a descriptor and nothing else; at most kMostSilent wait so, and the one that has
-/// waited for longest gives way. Those that have said something wait likewise while there are as
-/// many strangers as may be. Thread: one owner; `accepted` is called on a thread of its own.
+/// then it is a descriptor and nothing else; at most kMostWaiting wait so, and the oldest of the
+/// host that has most gives way. Those that have said something wait likewise until Strangers lets
+/// them in. Thread: one owner; `accepted` is called on a thread of its own.
 class ServerSockets {
   public:
     /// Takes the descriptor over. `local`: it came over a Unix socket.
     using Accepted = std::function<void(int fd, bool local)>;
-    static constexpr size_t kMostSilent = 256;
+    static constexpr size_t kMostWaiting = 256;
 
-    /// `silence`: a connection over the network that says nothing for so long is closed.
+    /// `silence`: a connection over the network that waits for so long is closed.
     explicit ServerSockets(Strangers& strangers,
                            std::chrono::milliseconds silence = std::chrono::seconds(5));
     ~ServerSockets();  ///< no call of `accepted` follows
@@ -62,18 +62,21 @@ class ServerSockets {
         UniqueFd fd;
         bool local = false;
     };
-    struct Silent {
+    struct Waiting {
         UniqueFd fd;
+        Peer peer;
         std::chrono::steady_clock::time_point until;
+        bool spoke = false;
     };
     void run();
     void acceptAll(const Socket& from);
-    void hearSilent(const pollfd* ready);
+    void await(int fd);
+    void hear(const pollfd* ready);
     int waitMs() const;
 
     Strangers& strangers_;
     const std::chrono::milliseconds silence_;
-    std::deque<Silent> silent_;  ///< the one that came first in front
+    std::deque<Waiting> waiting_;  ///< the one that came first in front
     std::vector<Socket> sockets_;
     std::vector<UniqueFd> locks_;     ///< of `paths_`
     std::vector<std::string> paths_;  ///< of the socket files; they go with the object

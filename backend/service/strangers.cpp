@@ -2,12 +2,13 @@
 #include "backend/service/strangers.h"
 
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <linux/filter.h>
 #include <linux/tcp.h>
 #include <malloc.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -20,45 +21,47 @@
 namespace bulkhead::service {
 namespace {
 
-/// For what whoever has signed in has on its way.
+/// Whoever has signed in has so much on its way.
 constexpr int kRoom = 1 << 20;
 /// A fast network brings some 100 KB meanwhile, of which takeNoMoreThan() lets the limit through.
 constexpr int kLookMs = 1;
-/// When gRPC has let go of what it held for those that were put out, which lies between what it
-/// holds for others.
-constexpr std::chrono::milliseconds kTrimAfter{500};
+/// Memory is given back when nobody has been put out for so long, or somebody has all the time.
+constexpr std::chrono::milliseconds kTrimAfter{1000};
+constexpr std::chrono::milliseconds kTrimAtLeast{5000};
+/// After so long a connection that was put out has no place any more, whatever gRPC does.
+constexpr std::chrono::seconds kLeaves{30};
+constexpr uint8_t kTlsHandshake = 22;
+constexpr const char* kOthersWaited = "Others waited, and nobody had signed in.";
 
-/// That the kernel has received on a connection; all, if it does not say.
-uint64_t bytesReceived(int fd) {
+/// The kernel's word on a connection; the worst, if it has none.
+struct Heard {
+    uint64_t bytes = UINT64_MAX;
+    uint8_t state = BPF_TCP_CLOSE;
+};
+Heard heardOn(int fd) {
     tcp_info info{};
     socklen_t size = sizeof info;
-    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return UINT64_MAX;
-    return info.tcpi_bytes_received;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+    return {info.tcpi_bytes_received, info.tcpi_state};
 }
 
-/// The sequence number of the first byte that the other end sends, from the packet that opened the
-/// connection; nothing when the kernel did not keep it, as under a flood of such packets.
-std::optional<uint32_t> firstSequence(int fd) {
-    std::array<uint8_t, 256> packet{};
-    socklen_t size = packet.size();
-    if (::getsockopt(fd, IPPROTO_TCP, TCP_SAVED_SYN, packet.data(), &size) != 0 || size < 40)
-        return {};
-    const bool v6 = packet[0] >> 4 == 6;
-    if (v6 && packet[6] != IPPROTO_TCP) return {};  // other headers lie between
-    const size_t header = v6 ? 40 : size_t{4} * (packet[0] & 15);
-    if (header + 8 > size) return {};
-    uint32_t opened = 0;
-    std::memcpy(&opened, packet.data() + header + 4, sizeof opened);
-    return ntohl(opened) + 1;
+bool beginsAsTls(int fd) {
+    uint8_t first = 0;
+    return ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == kTlsHandshake;
+}
+
+/// The number that names a socket for as long as somebody has a descriptor of it; 0: no socket.
+ino_t socketOf(int fd) {
+    struct stat info {};
+    return ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
 }
 
 /// The kernel takes no byte of this connection after the first `most`: it cuts segments there and
 /// drops those beyond, as if they had been lost, until takeAll(). Less than 2 GiB may have come by
 /// then: sequence numbers are compared modulo 2^32.
-void takeNoMoreThan(int fd, uint32_t most) {
-    const auto first = firstSequence(fd);
+void takeNoMoreThan(int fd, std::optional<uint32_t> first, uint32_t most) {
     if (!first) return;
-    // How much of a segment is kept: its header and what lies before the end.
+    // The program says how much of a segment is kept: its header and what lies before the end.
     std::array<sock_filter, 13> program = {{
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),  // its sequence number
         BPF_STMT(BPF_MISC | BPF_TAX, 0),
@@ -83,104 +86,220 @@ void takeAll(int fd) {
     ::setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
 }
 
-bool hungUp(int fd) {
-    pollfd end{fd, POLLRDHUP, 0};
-    return ::poll(&end, 1, 0) > 0;
+/// Nobody reads what has come and was not read.
+void dropWhatCame(int fd) {
+    while (::recv(fd, nullptr, 1 << 20, MSG_TRUNC | MSG_DONTWAIT) > 0) {
+    }
 }
 
-/// "ipv4:10.0.0.7:51234" -> "ipv4:10.0.0.7"
-std::string_view hostOf(std::string_view peer) {
-    return peer.substr(0, peer.rfind(':'));
+std::string sentTooMuch(uint64_t bytes) {
+    return model::concat("Nobody had signed in when it had sent ", bytes, " bytes.");
+}
+
+/// This end closed first: gRPC did, for what it had read.
+bool closedHere(uint8_t state) {
+    return state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2 || state == BPF_TCP_CLOSING;
 }
 
 }  // namespace
 
+/// The packet that opened the connection says it; nothing when the kernel did not keep it, as under
+/// a flood of such packets.
+std::optional<uint32_t> firstByteOf(int fd) {
+    std::array<uint8_t, 256> packet{};
+    socklen_t size = packet.size();
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_SAVED_SYN, packet.data(), &size) != 0 || size < 40)
+        return {};
+    const bool v6 = packet[0] >> 4 == 6;
+    if (v6 && packet[6] != IPPROTO_TCP) return {};  // other headers lie between
+    const size_t header = v6 ? 40 : size_t{4} * (packet[0] & 15);
+    if (header + 8 > size) return {};
+    uint32_t opened = 0;
+    std::memcpy(&opened, packet.data() + header + 4, sizeof opened);
+    return ntohl(opened) + 1;
+}
+
+int msUntil(std::chrono::steady_clock::time_point at) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(at - std::chrono::steady_clock::now());
+    return static_cast<int>(std::max<int64_t>(left.count(), 1));
+}
+
 Strangers::Strangers(Closed closed, std::chrono::milliseconds time)
     : closed_(std::move(closed)), time_(time) {}
 
-void Strangers::add(int fd, const std::string& peer) {
-    Stranger one{UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)), peer,
-                 std::chrono::steady_clock::now() + time_};
-    // Without a descriptor for it nobody can be watched, and nobody is heard.
-    if (!one.fd.valid()) {
-        ::shutdown(fd, SHUT_RDWR);
-        return;
-    }
-    takeNoMoreThan(fd, kMostBytes + 1);  // look() sees by the last one that there was more
-    Stranger out;
+bool Strangers::Stranger::isLetGo() const {
+    return socketOf(ofGrpc) != socket;
+}
+
+void Strangers::Stranger::limitBytes() const {
+    // look() sees by the last byte that there was more.
+    takeNoMoreThan(fd.get(), peer.firstByte, (large ? limits.most : limits.first) + 1);
+}
+
+Strangers::Answer Strangers::letIn(int fd, const Peer& peer) {
+    const auto now = std::chrono::steady_clock::now();
+    std::vector<Out> out;
+    Answer said = Answer::kNotYet;
     {
         const MutexLock<LeafMutex> lock(mutex_);
-        if (all_.size() >= kMost) {
-            const auto gives = leastWelcome();
-            out = std::move(*gives);
-            all_.erase(gives);
-        }
-        all_.push_back(std::move(one));
+        said = answer(fd, peer, now, out);
     }
-    if (out.fd.valid()) putOut(std::move(out), "Others waited, and nobody had signed in.");
+    tell(out);
+    return said;
 }
 
-bool Strangers::hasRoom() {
-    const MutexLock<LeafMutex> lock(mutex_);
-    return all_.size() < kMost ||
-           std::chrono::steady_clock::now() >= leastWelcome()->until - time_ + kTurn;
+Strangers::Answer Strangers::answer(int fd, const Peer& peer, Time now, std::vector<Out>& out) {
+    if (turns_.next(peer.host) > now) return Answer::kNotYet;
+    if (!makeRoom(now, out)) return Answer::kNotYet;
+    const Limits limits = beginsAsTls(fd) ? kTls : kPlain;
+    takeNoMoreThan(fd, peer.firstByte, limits.first + 1);
+    const uint64_t bytes = heardOn(fd).bytes;  // more than that may have come before
+    if (bytes > limits.most) {
+        turns_.came(peer.host, now);
+        turns_.offended(peer.host, now);
+        out.push_back({peer.name, sentTooMuch(bytes)});
+        return Answer::kNever;
+    }
+    const bool large = bytes > limits.first;
+    if (large && !makeLargeRoom(now, out)) return Answer::kNotYet;
+    // Without a descriptor for it nobody can be watched, and nobody is heard.
+    UniqueFd second(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!second.valid()) return Answer::kNever;
+    Stranger one{.fd = std::move(second),
+                 .ofGrpc = fd,
+                 .socket = socketOf(fd),
+                 .limits = limits,
+                 .large = large,
+                 .peer = peer,
+                 .until = now + time_,
+                 .turnEnds = now + (large ? kLargeTurn : kTurn)};
+    if (large) one.limitBytes();
+    turns_.came(peer.host, now);
+    all_.push_back(std::move(one));
+    return Answer::kIn;
 }
 
-Strangers::All::iterator Strangers::leastWelcome() {
-    std::map<std::string_view, size_t> ofHost;
-    for (const Stranger& one : all_) ++ofHost[hostOf(one.peer)];
+/// False: as many as may be are there, and have come just now or still leave.
+bool Strangers::makeRoom(Time now, std::vector<Out>& out) {
+    if (all_.size() + leaving_.size() < kMost) return true;
+    if (!leaving_.empty()) return false;
+    if (const auto gives = leastWelcome(now); now >= gives->turnEnds)
+        putOut(gives, kOthersWaited, now, out);
+    return false;
+}
+
+/// False: somebody has the second limit, and has had it for a short time or still leaves.
+bool Strangers::makeLargeRoom(Time now, std::vector<Out>& out) {
+    if (std::ranges::any_of(leaving_, &Stranger::large)) return false;
+    const auto large = std::ranges::find_if(all_, &Stranger::large);
+    if (large == all_.end()) return true;
+    if (now >= large->turnEnds) putOut(large, kOthersWaited, now, out);
+    return false;
+}
+
+/// The one whose turn is longer does not keep the others.
+Strangers::All::iterator Strangers::leastWelcome(Time now) {
+    std::map<Host, size_t> ofHost;
+    for (const Stranger& one : all_) ++ofHost[one.peer.host];
     return std::ranges::max_element(all_, {}, [&](const Stranger& one) {
-        return ofHost[hostOf(one.peer)];  // the first of equals is the oldest
+        const bool longer = one.large && now < one.turnEnds;
+        return longer ? 0 : ofHost[one.peer.host];  // the first of equals is the oldest
     });
 }
 
 void Strangers::signedIn(const std::string& peer) {
     const MutexLock<LeafMutex> lock(mutex_);
-    const auto known = std::ranges::find(all_, peer, &Stranger::peer);
+    const auto known = std::ranges::find(
+        all_, peer, [](const Stranger& one) -> const std::string& { return one.peer.name; });
     if (known == all_.end()) return;
     takeAll(known->fd.get());
     const int most = kRoom;
     ::setsockopt(known->fd.get(), SOL_SOCKET, SO_RCVBUF, &most, sizeof most);
+    turns_.signedIn(known->peer.host, std::chrono::steady_clock::now());
     all_.erase(known);
+}
+
+std::optional<std::string> Strangers::fault(Stranger& one, Time now) {
+    const Heard heard = heardOn(one.fd.get());
+    one.bytes = heard.bytes;
+    const bool tooMuch = heard.bytes > one.limits.most;
+    const bool over = heard.state != BPF_TCP_ESTABLISHED || one.isLetGo();
+    if (tooMuch || (over && (one.wantsMore() || one.large || closedHere(heard.state))))
+        turns_.offended(one.peer.host, now);
+    if (tooMuch) return sentTooMuch(heard.bytes);
+    if (over) return "";
+    if (now < one.until) return {};
+    return model::concat("Nobody had signed in after ", time_.count(), " ms.");
 }
 
 void Strangers::look() {
     const auto now = std::chrono::steady_clock::now();
-    std::vector<std::pair<Stranger, std::string>> out;
+    std::vector<Out> out;
     {
         const MutexLock<LeafMutex> lock(mutex_);
-        All left;
-        for (Stranger& one : all_) {
-            const uint64_t bytes = bytesReceived(one.fd.get());
-            if (bytes > kMostBytes)
-                out.emplace_back(
-                    std::move(one),
-                    model::concat("Nobody had signed in when it had sent ", bytes, " bytes."));
-            else if (now >= one.until)
-                out.emplace_back(std::move(one), model::concat("Nobody had signed in after ",
-                                                               time_.count(), " ms."));
-            else if (!hungUp(one.fd.get()))
-                left.push_back(std::move(one));
-        }
-        all_ = std::move(left);
+        std::erase_if(leaving_,
+                      [&](const Stranger& one) { return one.isLetGo() || now >= one.until; });
+        for (size_t i = 0; i < all_.size();)
+            if (auto why = fault(all_[i], now))
+                putOut(all_.begin() + static_cast<ptrdiff_t>(i), *std::move(why), now, out);
+            else
+                ++i;
+        giveMore(now, out);
     }
-    for (auto& [stranger, why] : out) putOut(std::move(stranger), why);
-    if (!trimAt_ || now < *trimAt_) return;
-    trimAt_.reset();
-    ::malloc_trim(0);
+    tell(out);
+    trim(now);
 }
 
-void Strangers::putOut(Stranger stranger, const std::string& why) {
-    ::shutdown(stranger.fd.get(), SHUT_RDWR);
-    takeAll(stranger.fd.get());  // what still comes is answered with a reset, and read by nobody
-    closed_(stranger.peer, why);
-    if (!trimAt_) trimAt_ = std::chrono::steady_clock::now() + kTrimAfter;
+/// The first of those that need it gets the second limit, if nobody has it.
+void Strangers::giveMore(Time now, std::vector<Out>& out) {
+    if (std::ranges::none_of(all_, &Stranger::wantsMore) || !makeLargeRoom(now, out)) return;
+    Stranger& one = *std::ranges::find_if(all_, &Stranger::wantsMore);
+    one.large = true;
+    one.turnEnds = now + kLargeTurn;
+    one.limitBytes();
+}
+
+void Strangers::putOut(All::iterator one, std::string why, Time now, std::vector<Out>& out) {
+    ::shutdown(one->fd.get(), SHUT_RDWR);
+    takeAll(one->fd.get());  // what still comes is answered with a reset
+    dropWhatCame(one->fd.get());
+    if (!why.empty()) out.push_back({one->peer.name, std::move(why)});
+    one->until = now + kLeaves;
+    leaving_.push_back(std::move(*one));
+    all_.erase(one);
+    firstOut_ = firstOut_.value_or(now);
+    lastOut_ = now;
+}
+
+void Strangers::tell(const std::vector<Out>& out) {
+    for (const Out& one : out) closed_(one.peer, one.why);
+}
+
+std::optional<Strangers::Time> Strangers::trimAt() const {
+    if (!firstOut_) return {};
+    return std::min(lastOut_ + kTrimAfter, *firstOut_ + kTrimAtLeast);
+}
+
+void Strangers::trim(Time now) {
+    {
+        const MutexLock<LeafMutex> lock(mutex_);
+        if (now < trimAt().value_or(Time::max())) return;
+        firstOut_.reset();
+    }
+    ::malloc_trim(0);
 }
 
 int Strangers::waitMs() const {
     const MutexLock<LeafMutex> lock(mutex_);
-    if (!all_.empty()) return kLookMs;
-    return trimAt_ ? static_cast<int>(kTrimAfter.count()) : -1;
+    if (!all_.empty() || !leaving_.empty()) return kLookMs;
+    const auto at = trimAt();
+    return at ? msUntil(*at) : -1;
+}
+
+HostTurns::Time Strangers::turnOf(Host host) const {
+    const MutexLock<LeafMutex> lock(mutex_);
+    return turns_.next(host);
 }
 
 }  // namespace bulkhead::service

@@ -6,15 +6,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/model/run_state.h"
+#include "bench/attack/http2_floods.h"
 #include "bench/report.h"
 #include "tests/attack/victim.h"
 
@@ -34,7 +38,7 @@ struct Settings {
     std::string programs = "build/bin";
     double minutes = 10;
     uint64_t seed = 1;
-    std::vector<std::string> parts{"tap", "floods", "garbage", "reads"};
+    std::vector<std::string> parts{"tap", "floods", "garbage", "reads", "strangers"};
     bool wants(std::string_view part) const {
         return std::find(parts.begin(), parts.end(), part) != parts.end();
     }
@@ -45,11 +49,21 @@ double msSince(Clock::time_point from) {
 }
 
 /// MiB; 0: there is no such process.
-double residentOf(pid_t pid) {
+double memoryOf(pid_t pid, std::string_view what) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(status, line);)
-        if (line.starts_with("VmRSS:")) return std::stod(line.substr(6)) / 1024;
+        if (line.starts_with(what)) return std::stod(line.substr(what.size())) / 1024;
     return 0;
+}
+double residentOf(pid_t pid) {
+    return memoryOf(pid, "VmRSS:");
+}
+/// Since the last call of forgetMost().
+double mostOf(pid_t pid) {
+    return memoryOf(pid, "VmHWM:");
+}
+void forgetMost(pid_t pid) {
+    std::ofstream("/proc/" + std::to_string(pid) + "/clear_refs") << "5";
 }
 
 std::vector<pid_t> childrenOf(pid_t pid) {
@@ -94,6 +108,7 @@ class Attack {
         tap_.reset();
         if (settings_.wants("reads")) stops();
         victim_.reset();
+        if (settings_.wants("strangers")) strangers();
         const int code = report_.finish(settings_.place.out);
         fs::remove_all(dir_);
         return code;
@@ -281,6 +296,69 @@ class Attack {
         report_.atMost("a stop under 1,000 abandoned reads, the slowest", spread.max, 100, "ms");
     }
 
+    /// Times in ms of calls that are made one after another until `over`.
+    std::vector<double> callUntil(const std::atomic<bool>& over) {
+        std::vector<double> took;
+        while (!over) {
+            const auto from = Clock::now();
+            reply(attack::ask<model::ServerInfo>(
+                [&](auto answer) { victim_->console().handshake(answer); }));
+            took.push_back(msSince(from));
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));  // as a console that looks
+        }
+        return took;
+    }
+
+    /// Connections that send `bytes`, 20 at a time; how many.
+    size_t callForAWhile(const std::string& bytes, bool manyHosts) {
+        constexpr double kFloodMs = 4000;
+        size_t made = 0;
+        for (const auto from = Clock::now(); msSince(from) < kFloodMs;) {
+            Callers callers;
+            for (int i = 0; i < 20; ++i)
+                callers.call(Victim::kConsolePort, bytes,
+                             manyHosts
+                                 ? (127U << 24) + 256 + static_cast<uint32_t>(random_() % 0xfff000)
+                                 : INADDR_LOOPBACK);
+            for (const auto round = Clock::now(); callers.open() > 0 && msSince(round) < 500;)
+                callers.pump(20);
+            made += callers.made();
+        }
+        return made;
+    }
+
+    /// HTTP/2 by hand of those who have not signed in, one flood after another on one daemon.
+    void strangers() {
+        constexpr double kMostMiB = 63;
+        const std::string dir = dir_ + "/plain";
+        fs::create_directories(dir);
+        victim_ = std::make_unique<Victim>(fs::absolute(settings_.programs).string(), dir);
+        victim_->withoutTls();
+        need(victim_->start());
+        for (const bool manyHosts : {false, true})
+            for (const Http2Flood& flood : http2Floods()) {
+                const double before = residentOf(victim_->controller());
+                forgetMost(victim_->controller());
+                std::atomic<bool> over = false;
+                auto took = std::async(std::launch::async, [&] { return callUntil(over); });
+                const size_t made = callForAWhile(flood.bytes, manyHosts);
+                over = true;
+                const Spread call = spreadOf(took.get());
+                const double most = mostOf(victim_->controller());
+                std::this_thread::sleep_for(std::chrono::seconds(2));  // as the row says
+                const std::string name =
+                    absl::StrCat(flood.name, manyHosts ? ", of many hosts" : ", of one host");
+                report_.row(
+                    {name, absl::StrCat(made, " connections in 4 s"),
+                     absl::StrFormat("%.1f MiB, %.1f before, %.1f after 2 s; a call %.1f ms, most "
+                                     "%.0f",
+                                     most, before, residentOf(victim_->controller()), call.median,
+                                     call.max)});
+                report_.atMost("memory under " + name, most, kMostMiB, "MiB");
+            }
+        victim_.reset();
+    }
+
     Settings settings_;
     std::string dir_;
     std::mt19937_64 random_;
@@ -297,7 +375,7 @@ int main(int argc, char** argv) {
     app.add_option("--programs", settings.programs, "folder of bulkheadd")->capture_default_str();
     app.add_option("--minutes", settings.minutes, "of garbage")->capture_default_str();
     app.add_option("--seed", settings.seed, "of the garbage")->capture_default_str();
-    app.add_option("--part", settings.parts, "tap, floods, garbage, reads; default all")
+    app.add_option("--part", settings.parts, "tap, floods, garbage, reads, strangers; default all")
         ->check(CLI::IsMember(settings.parts));
     CLI11_PARSE(app, argc, argv);
     rlimit files{};

@@ -201,11 +201,13 @@ std::map<std::string, size_t> Pieces::in(std::string_view heard) const {
     return found;
 }
 
-void Callers::call(uint16_t port, std::string bytes) {
+void Callers::call(uint16_t port, std::string bytes, uint32_t from) {
     Line line;
     line.fd = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sockaddr_in to{};
     to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(from);
+    ::bind(line.fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to);
     to.sin_port = htons(port);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (::connect(line.fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0 &&

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <netinet/in.h>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -92,8 +94,9 @@ class Pieces {
 /// Connections that an attacker holds, and what came of them. Thread: one.
 class Callers {
   public:
-    /// Opens one to 127.0.0.1:`port` and sends `bytes` as far as they are taken.
-    void call(uint16_t port, std::string bytes);
+    /// Opens one to 127.0.0.1:`port` and sends `bytes` as far as they are taken. `from`: the
+    /// address of this machine that it comes from.
+    void call(uint16_t port, std::string bytes, uint32_t from = INADDR_LOOPBACK);
     size_t open() const;
     size_t made() const { return lines_.size(); }
     uint64_t sent() const { return sent_; }

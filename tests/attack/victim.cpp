@@ -124,10 +124,15 @@ absl::Status Victim::await(const std::string& what, const std::function<bool()>&
 absl::Status Victim::start() {
     if (absl::Status s = certificates(); !s.ok()) return s;
     std::ofstream(file("text.txt")) << text_;
-    spawn("controller", "control.token",
-          {"--role=controller", "--control-listen", absl::StrCat("127.0.0.1:", kControlPort),
-           "--listen", absl::StrCat("127.0.0.1:", kConsolePort), "--token-file", file("token"),
-           "--certs", file("certs")});
+    std::vector<std::string> controller = {"--role=controller",
+                                           "--control-listen",
+                                           absl::StrCat("127.0.0.1:", kControlPort),
+                                           "--listen",
+                                           absl::StrCat("127.0.0.1:", kConsolePort),
+                                           "--token-file",
+                                           file("token")};
+    if (tls_) controller.insert(controller.end(), {"--certs", file("certs")});
+    spawn("controller", "control.token", std::move(controller));
     spawn("agent", agentSecret_,
           {"--role=agent", "--node", "west", "--address", "127.0.0.1", "--controller",
            absl::StrCat("127.0.0.1:", kControlPort)});
@@ -144,7 +149,7 @@ std::unique_ptr<client::Client> Victim::connect() const {
     client::Options options;
     options.target = absl::StrCat("127.0.0.1:", kConsolePort);
     options.tokenFile = file("token");
-    options.certs = file("ca");
+    if (tls_) options.certs = file("ca");
     options.who = "operator";
     options.deadline = kPatience;
     auto client = client::Client::open(options);

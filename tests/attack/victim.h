@@ -31,6 +31,8 @@ class Victim {
 
     /// Before start(): the agent has the key of another controller with this secret.
     void agentOf(const std::string& secret);
+    /// Before start(): consoles without TLS.
+    void withoutTls() { tls_ = false; }
     /// Certificates, keys and processes; returns when the daemon answers.
     absl::Status start();
     /// Begins a job of `replicas`; `overrides` as in JobText.
@@ -74,6 +76,7 @@ class Victim {
     const std::string dir_;
     std::string text_;
     std::string agentSecret_ = "control.token";  ///< file
+    bool tls_ = true;
     std::map<std::string, pid_t> pids_;
     std::unique_ptr<client::Client> console_;
     std::string job_;

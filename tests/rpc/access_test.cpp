@@ -329,9 +329,10 @@ TEST_F(AccessTest, SilentConnectionsNeitherUseUpTheDescriptorsNorStay) {
     ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
-/// Accepts on a port of this machine, and reads nothing of what comes.
+/// Accepts on a port of this machine in gRPC's place: it reads nothing of what comes, and lets go
+/// of what is closed, if it `letsGo`.
 struct Door {
-    explicit Door(std::chrono::milliseconds time)
+    explicit Door(std::chrono::milliseconds time, bool letsGo = true)
         : strangers(
               [this](auto&, const std::string& why) {
                   const MutexLock lock(mutex_);
@@ -342,16 +343,29 @@ struct Door {
         const auto listens = sockets.listenTcp("127.0.0.1:0");
         EXPECT_TRUE(listens.ok()) << listens.status();
         address = *listens;
-        sockets.start([this](int fd, bool) {
-            open.emplace_back(fd);
+        sockets.start([this, letsGo](int fd, bool) {
+            if (letsGo)
+                readers.emplace_back([fd] {
+                    pollfd end{fd, POLLRDHUP, 0};
+                    ::poll(&end, 1, -1);
+                    ::close(fd);
+                });
+            else
+                open.emplace_back(fd);
             ++accepted;
         });
     }
-    bool awaitAccepted(int number) const {
-        const auto until = std::chrono::steady_clock::now() + kForever;
+    bool awaitAccepted(int number, std::chrono::milliseconds atMost = kForever) const {
+        const auto until = std::chrono::steady_clock::now() + atMost;
         while (accepted < number && std::chrono::steady_clock::now() < until)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return accepted >= number;
+    }
+    bool awaitSaid(size_t number) const {
+        const auto until = std::chrono::steady_clock::now() + kForever;
+        while (said().size() < number && std::chrono::steady_clock::now() < until)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return said().size() >= number;
     }
     /// Why those were that were put out.
     std::vector<std::string> said() const {
@@ -360,6 +374,7 @@ struct Door {
     }
 
     std::vector<UniqueFd> open;
+    std::vector<std::jthread> readers;
     std::atomic<int> accepted = 0;
     std::string address;
     mutable Mutex mutex_;
@@ -373,7 +388,7 @@ TEST(StrangersTest, WhoeverSendsMuchAndDoesNotSignInIsPutOut) {
     SilentCallers quiet(door.address, 1);
     SilentCallers loud(door.address, 1);
     quiet.say("x");
-    loud.say(std::string(service::Strangers::kMostBytes, 'x'));
+    loud.say(std::string(service::Strangers::kPlain.most, 'x'));
     ASSERT_TRUE(door.awaitAccepted(2));
     EXPECT_EQ(loud.ended(), 0u);
     loud.say("x");
@@ -395,25 +410,164 @@ size_t bytesOf(int fd) {
 }
 
 TEST(StrangersTest, NoByteBeyondTheLimitIsHandedOnHoweverFastItComes) {
-    Door door(kForever);
+    Door door(kForever, false);
     SilentCallers loud(door.address, 1);
     loud.say("x");
     ASSERT_TRUE(door.awaitAccepted(1));
     std::thread flood([&] { loud.say(std::string(10 << 20, 'x')); });
-    EXPECT_EQ(bytesOf(door.open.front().get()), service::Strangers::kMostBytes + 1);
+    const size_t bytes = bytesOf(door.open.front().get());
+    EXPECT_LE(bytes, service::Strangers::kPlain.most + 1);
+    EXPECT_GT(bytes, service::Strangers::kPlain.first);
     flood.join();
     EXPECT_EQ(loud.ended(), 1u);
 }
 
-TEST(StrangersTest, OfWhoeverSignedInTheRestComesToo) {
+TEST(StrangersTest, WhatWasNotReadWhenItIsPutOutIsReadByNobody) {
+    Door door(kForever, false);
+    SilentCallers loud(door.address, 1);
+    loud.say("x");
+    ASSERT_TRUE(door.awaitAccepted(1));
+    loud.say(std::string(1 << 20, 'x'));
+    EXPECT_TRUE(door.awaitSaid(1));
+    EXPECT_EQ(bytesOf(door.open.front().get()), 0u);
+}
+
+TEST(StrangersTest, OneAtATimeHasMoreThanTheFirstBytes) {
+    Door door(kForever, false);
+    SilentCallers first(door.address, 1);
+    SilentCallers second(door.address, 1);
+    first.say("x");
+    ASSERT_TRUE(door.awaitAccepted(1));
+    second.say("x");
+    ASSERT_TRUE(door.awaitAccepted(2));
+    const std::string much(4 * service::Strangers::kPlain.first, 'x');
+    first.say(much);
+    EXPECT_EQ(bytesOf(door.open[0].get()), much.size() + 1);
+    second.say(much);
+    EXPECT_EQ(bytesOf(door.open[1].get()), service::Strangers::kPlain.first + 1);
+    EXPECT_TRUE(first.closed(1)) << "it gives way";
+    door.open[0].reset();
+    EXPECT_EQ(bytesOf(door.open[1].get()), much.size() - service::Strangers::kPlain.first);
+}
+
+TEST(StrangersTest, OneThatIsOverHasItsPlaceUntilGrpcLetsGoOfIt) {
+    Door door(kForever, false);
+    constexpr int kMost = static_cast<int>(service::Strangers::kMost);
+    {
+        SilentCallers many(door.address, kMost);
+        many.say("x");
+        ASSERT_TRUE(door.awaitAccepted(kMost));
+    }
+    SilentCallers next(door.address, 1);
+    next.say("x");
+    EXPECT_FALSE(door.awaitAccepted(kMost + 1, 2 * service::Strangers::kTurn));
+    door.open.clear();
+    EXPECT_TRUE(door.awaitAccepted(kMost + 1));
+}
+
+TEST(StrangersTest, AHostWaitsWhenOneOfItIsPutOutForWhatItSent) {
     Door door(kForever);
+    SilentCallers loud(door.address, 1);
+    loud.say("x");
+    ASSERT_TRUE(door.awaitAccepted(1));
+    SilentCallers same(door.address, 2);
+    SilentCallers other(door.address, 1, "127.0.0.2");
+    const auto from = std::chrono::steady_clock::now();
+    loud.say(std::string(1 << 20, 'x'));
+    ASSERT_TRUE(door.awaitSaid(1));
+    other.say("x");
+    same.say("x");
+    ASSERT_TRUE(door.awaitAccepted(4));
+    EXPECT_GE(std::chrono::steady_clock::now() - from, 2 * service::HostTurns::kShortest);
+}
+
+TEST(StrangersTest, OfWhoeverSignedInTheRestComesToo) {
+    Door door(kForever, false);
     SilentCallers known(door.address, 1);
-    known.say(std::string(service::Strangers::kMostBytes, 'x'));
+    known.say("x");
     ASSERT_TRUE(door.awaitAccepted(1));
     door.strangers.signedIn(known.peer());
     std::thread rest([&] { known.say(std::string(1 << 20, 'x')); });
-    EXPECT_EQ(bytesOf(door.open.front().get()), service::Strangers::kMostBytes + (1 << 20));
+    EXPECT_EQ(bytesOf(door.open.front().get()), 1 + (1 << 20));
     rest.join();
+}
+
+using Turns = service::HostTurns;
+
+service::Host hostAt(const char* text) {
+    sockaddr_storage at{};
+    auto& v4 = reinterpret_cast<sockaddr_in&>(at);
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(at);
+    const bool isV6 = ::inet_pton(AF_INET6, text, &v6.sin6_addr) == 1;
+    at.ss_family = isV6 ? AF_INET6 : AF_INET;
+    if (!isV6) ::inet_pton(AF_INET, text, &v4.sin_addr);
+    return service::hostOf(at);
+}
+
+TEST(HostTurnsTest, AHostIsAnAddressOfIpv4OrANetworkOfIpv6) {
+    EXPECT_EQ(hostAt("2001:db8::1"), hostAt("2001:db8::2:0:0:7"));
+    EXPECT_NE(hostAt("2001:db8::1"), hostAt("2001:db8:0:1::1"));
+    EXPECT_EQ(hostAt("10.0.0.7"), hostAt("::ffff:10.0.0.7"));
+    EXPECT_NE(hostAt("10.0.0.7"), hostAt("10.0.0.8"));
+}
+
+TEST(HostTurnsTest, TheWaitGrowsWithEachTurnThatIsAbusedAndIsForgotten) {
+    Turns turns;
+    Turns::Time now{std::chrono::hours(1)};
+    EXPECT_LE(turns.next(7), now);
+    for (auto wait = Turns::kShortest; wait <= Turns::kLongest; wait *= 2) {
+        turns.offended(7, now);
+        turns.offended(7, now);  // came before the first was found out
+        EXPECT_EQ(turns.next(7), now + wait);
+        now += wait;
+        turns.came(7, now);
+        EXPECT_EQ(turns.next(7), now + wait) << "one turn in such a time";
+    }
+    turns.offended(7, now);
+    EXPECT_EQ(turns.next(7), now + Turns::kLongest);
+    EXPECT_LE(turns.next(8), now) << "nobody else waits";
+    now += Turns::kForgotten + Turns::kLongest;
+    turns.came(7, now);
+    EXPECT_LE(turns.next(7), now);
+    turns.offended(7, now);
+    EXPECT_EQ(turns.next(7), now + Turns::kShortest);
+}
+
+TEST(HostTurnsTest, WhereSomebodySignsInTheWaitStaysTheShortest) {
+    Turns turns;
+    Turns::Time now{std::chrono::hours(1)};
+    for (int i = 0; i < 4; ++i) {
+        turns.offended(7, now);
+        turns.came(7, now);
+    }
+    turns.signedIn(7, now);
+    EXPECT_EQ(turns.next(7), now + Turns::kShortest);
+    turns.came(7, now);
+    turns.offended(7, now);
+    EXPECT_EQ(turns.next(7), now + Turns::kShortest);
+}
+
+TEST(HostTurnsTest, OfMoreHostsThanItKeepsTheOneHeardOfLeastRecentlyIsForgotten) {
+    Turns turns;
+    Turns::Time now{std::chrono::hours(1)};
+    for (service::Host host = 0; host <= Turns::kMost; ++host)
+        turns.offended(host, now + std::chrono::microseconds(host));
+    EXPECT_LE(turns.next(0), now);
+    EXPECT_GT(turns.next(1), now);
+    EXPECT_GT(turns.next(Turns::kMost), now);
+}
+
+TEST(HostTurnsTest, WhereSomebodySignedInIsRememberedLongerThanOffences) {
+    Turns turns;
+    const Turns::Time now{std::chrono::hours(1)};
+    turns.signedIn(7, now);
+    for (service::Host host = 1000; host < 1000 + 2 * Turns::kMost; ++host)
+        turns.offended(host, now + std::chrono::microseconds(host));
+    for (const int time : {1, 2}) {
+        turns.offended(7, now + std::chrono::seconds(time));
+        turns.came(7, now + std::chrono::seconds(time));
+    }
+    EXPECT_EQ(turns.next(7), now + std::chrono::seconds(2) + Turns::kShortest);
 }
 
 TEST(StrangersTest, WhoeverSignedInStaysWhateverItSendsAndOthersAreOutInTime) {
@@ -422,7 +576,7 @@ TEST(StrangersTest, WhoeverSignedInStaysWhateverItSendsAndOthersAreOutInTime) {
     known.say("x");
     ASSERT_TRUE(door.awaitAccepted(1));
     door.strangers.signedIn(known.peer());
-    known.say(std::string(service::Strangers::kMostBytes + 1, 'x'));
+    known.say(std::string(service::Strangers::kPlain.most + 1, 'x'));
     SilentCallers slow(door.address, 3);
     slow.say("x");
     EXPECT_TRUE(slow.closed(3));
@@ -455,15 +609,14 @@ TEST(ServerSocketsTest, AConnectionComesToGrpcWithItsFirstByte) {
     std::atomic<int> accepted = 0;
     sockets.start([&](int fd, bool) {
         ++accepted;
-        ::shutdown(fd, SHUT_RDWR);
         ::close(fd);
     });
-    SilentCallers silent(*address, service::ServerSockets::kMostSilent + 10);
+    SilentCallers silent(*address, service::ServerSockets::kMostWaiting + 10);
     EXPECT_TRUE(silent.closed(10)) << "those that came first give way";
     EXPECT_EQ(accepted, 0);
     silent.say("x");
-    EXPECT_TRUE(silent.closed(service::ServerSockets::kMostSilent + 10));
-    EXPECT_EQ(accepted, static_cast<int>(service::ServerSockets::kMostSilent));
+    EXPECT_TRUE(silent.closed(service::ServerSockets::kMostWaiting + 10));
+    EXPECT_EQ(accepted, static_cast<int>(service::ServerSockets::kMostWaiting));
 }
 
 TEST(ServerSocketsTest, AConnectionThatSaysNothingIsClosed) {
