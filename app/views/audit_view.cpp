@@ -125,7 +125,7 @@ void AuditView::raised() {
 }
 
 void AuditView::fetch() {
-    if (!isVisible() || !mayRead()) return;
+    if (!canBeSeen() || !mayRead()) return;
     model::AuditQuery query;
     query.limit = kPage;
     query.newestFirst = model_.rowCount() == 0;

@@ -20,7 +20,7 @@ void DockLayout::add(View* view, Place place) {
     // A tab says the title already.
     connect(dock, &QDockWidget::visibilityChanged, this, [this, view](bool inFront) {
         noteTabs();
-        if (inFront) view->raised();
+        view->setInFront(inFront);
     });
     connect(dock, &QDockWidget::dockLocationChanged, this, [this] { noteTabs(); });
 }

@@ -104,7 +104,7 @@ RunsView::RunsView(ViewContext& context, QWidget* parent)
     connect(search_, &QLineEdit::textChanged, &fetchTimer_, qOverload<>(&QTimer::start));
     connect(&context_.session, &Session::runsChanged, this, [this] {
         touch();
-        if (isVisible() && !fetchTimer_.isActive()) fetchTimer_.start();
+        if (canBeSeen() && !fetchTimer_.isActive()) fetchTimer_.start();
     });
     connect(table_, &QTableView::activated, this, &RunsView::replaySelected);
 }

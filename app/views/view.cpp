@@ -65,7 +65,7 @@ View::View(ViewContext& context, const QString& id, const QString& title, QWidge
 }
 
 void View::noteStatus() {
-    if (isVisible() && stack_->currentIndex() == 0) sayWhyEmpty();
+    if (canBeSeen() && stack_->currentIndex() == 0) sayWhyEmpty();
     for (int i = 1; i < stack_->count(); ++i)
         setColorless(stack_->widget(i), isOfNow() && context_.session.status().unknown);
 }
@@ -128,7 +128,7 @@ void View::sayWhyEmpty() {
 
 void View::touch() {
     dirty_ = true;
-    if (!isVisible()) return;
+    if (!canBeSeen()) return;
     dirty_ = false;
     const bool content = hasContent();
     const int page = content && stack_->count() > 1 ? 1 : 0;
@@ -141,6 +141,13 @@ void View::touch() {
         refresh();
     else
         sayWhyEmpty();
+}
+
+void View::setInFront(bool inFront) {
+    inFront_ = inFront;
+    if (!inFront) return;
+    raised();
+    if (dirty_) touch();
 }
 
 void View::showEvent(QShowEvent* event) {

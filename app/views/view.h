@@ -44,11 +44,13 @@ class View : public QWidget {
     void setTitleShown(bool shown);
     /// The widget that gets the focus when the view is raised.
     virtual QWidget* focusTarget() = 0;
-    /// Called when the page comes to the front. A page whose tab is behind another's counts as
-    /// visible, so that no showEvent() says so.
-    virtual void raised() {}
+    /// Whether a tab of another page is before this one, which counts as visible all the same, so
+    /// that no showEvent() says so. What the run did meanwhile is shown when it comes to the front.
+    void setInFront(bool inFront);
 
   protected:
+    /// Called when the page comes to the front.
+    virtual void raised() {}
     virtual void refresh() = 0;
     /// True when the body has something to show; called before refresh().
     virtual bool hasContent() const { return context_.feed.hasRun(); }
@@ -66,6 +68,7 @@ class View : public QWidget {
     void showEvent(QShowEvent* event) override;
     /// Calls refresh() now if the view can be seen, else when it is shown.
     void touch();
+    bool canBeSeen() const { return inFront_ && isVisible(); }
 
     ViewContext& context_;
 
@@ -82,6 +85,7 @@ class View : public QWidget {
     QLabel* empty_;
     QString emptyText_;
     bool dirty_ = true;
+    bool inFront_ = true;
 };
 
 /// "Headline" in bold above advice, centred: what an empty place says.

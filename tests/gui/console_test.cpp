@@ -11,6 +11,7 @@
 #include <QTest>
 #include <QTreeView>
 
+#include "app/views/dock_layout.h"
 #include "app/views/faults_view.h"
 #include "app/views/fleet_view.h"
 #include "app/views/job_commands.h"
@@ -75,6 +76,42 @@ TEST(Console, NumberKeysBringEachViewToTheFrontWithTheKeyboardInIt) {
         EXPECT_TRUE(view->isVisible()) << qPrintable(view->id());
         EXPECT_EQ(console.window->layout().current(), view) << qPrintable(view->id());
     }
+}
+
+/// Counts what it does.
+class CountedPage final : public View {
+  public:
+    using View::View;
+    QWidget* focusTarget() override { return this; }
+    int refreshes = 0;
+
+  protected:
+    void refresh() override { ++refreshes; }
+};
+
+TEST(Console, APageBehindAnotherDoesNothingUntilItsTabIsChosen) {
+    test::Console console(5);
+    QMainWindow window;
+    JobCommands commands(*console.session, console.confirmer, &window);
+    ViewContext context{console.feed,    console.cursor,    *console.session,
+                        console.actions, console.confirmer, commands};
+    auto* front = new CountedPage(context, "front", "Front");
+    auto* behind = new CountedPage(context, "behind", "Behind");
+    DockLayout docks(window);
+    docks.add(front, Place::kRight);
+    docks.add(behind, Place::kRight);
+    docks.arrange();
+    window.show();
+    ASSERT_TRUE(QTest::qWaitForWindowExposed(&window));
+    docks.raise(front);
+    console.settle();
+    const int seen = front->refreshes, unseen = behind->refreshes;
+    console.send(console.run.nextStep());
+    console.settle();
+    EXPECT_GT(front->refreshes, seen);
+    EXPECT_EQ(behind->refreshes, unseen);
+    docks.raise(behind);
+    EXPECT_TRUE(QTest::qWaitFor([&] { return behind->refreshes > unseen; }));
 }
 
 TEST(Console, PaletteFindsAnActionByAFewLettersAndRunsIt) {
