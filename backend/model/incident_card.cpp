@@ -135,8 +135,10 @@ std::string returnText(const Return& back) {
     const std::string of =
         back.of == 1 ? "the one recovery" : concat("all ", back.of, " recoveries");
     if (back.overdue) return concat("Overdue: it takes longer than ", of, " of this run took.");
-    return concat("In about ", humanDuration(back.likelyMs), " (", humanDuration(back.leastMs),
-                  " to ", humanDuration(back.mostMs), "), after ", of, " of this run.");
+    const std::string least = humanDuration(back.leastMs), most = humanDuration(back.mostMs);
+    const std::string spread = least == most ? "" : concat(" (", least, " to ", most, ")");
+    return concat("In about ", humanDuration(back.likelyMs), spread, ", after ", of,
+                  " of this run.");
 }
 
 // ---- what it costs ------------------------------------------------------------------------------
