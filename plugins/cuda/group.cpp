@@ -2,20 +2,23 @@
 #include "plugins/cuda/group.h"
 
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plugins/cuda/card_group.h"
 #include "plugins/cuda/communicator.h"
 #include "plugins/cuda/kernels.h"
 #include "plugins/cuda/rendezvous.h"
 
-/// Without a communicator: a group of one rank, for which no NCCL is needed.
+/// With neither a communicator nor a card: a group of one rank, for which no NCCL is needed.
 struct bulkhead_group {
     bulkhead_device* device = nullptr;
     int32_t rank = 0;
     int32_t size = 1;
     std::atomic<bool> aborted{false};
-    std::unique_ptr<bulkhead::cuda::Communicator> communicator;
+    std::unique_ptr<bulkhead::cuda::Communicator> communicator;  ///< a GPU for each rank
+    std::unique_ptr<bulkhead::cuda::CardGroup> card;             ///< one for all of them
     void* scratch = nullptr;  ///< device memory of reduceScatter, grows
     size_t scratchBytes = 0;
 };
@@ -50,13 +53,13 @@ absl::StatusOr<uint64_t> placeOf(const bulkhead_device* device) {
     return halves[0] ^ halves[1];
 }
 
-absl::Status connect(bulkhead_group* group, const bulkhead_group_desc* desc) {
-    const absl::StatusOr<const NcclLibrary*> nccl = ncclLibrary();
-    if (!nccl.ok()) return nccl.status();
+/// What rank 0 tells the others: where they meet, by NCCL or on one GPU.
+struct Invitation {
     ncclUniqueId id{};
-    if (desc->rank == 0)
-        if (const ncclResult_t code = (*nccl)->getUniqueId(&id); code != ncclSuccess)
-            return absl::InternalError(absl::StrCat("NCCL: ", (*nccl)->getErrorString(code)));
+    char page[CardGroup::kNameLength]{};
+};
+
+Rendezvous rendezvousOf(const bulkhead_group_desc* desc, uint64_t place) {
     Rendezvous with;
     with.group = desc->name;
     with.token = desc->secret[0];
@@ -65,24 +68,72 @@ absl::Status connect(bulkhead_group* group, const bulkhead_group_desc* desc) {
         with.data.push_back(desc->peers[r].data == nullptr ? "" : desc->peers[r].data);
     with.listenFd = desc->listen_fd;
     with.timeoutMs = desc->timeout_ms;
-    const absl::StatusOr<uint64_t> place = placeOf(group->device);
-    if (!place.ok()) return place.status();
-    with.place = *place;
-    Communicator::Options options;
+    with.place = place;
+    with.mayShare = true;
     if (desc->progress != nullptr)
-        options.progress = with.progress = [call = desc->progress,
-                                            context = desc->progress_context] { call(context); };
-    std::string message(reinterpret_cast<const char*>(&id), sizeof id);
-    if (absl::Status s = shareFromRankZero(with, message); !s.ok()) return s;
-    std::memcpy(&id, message.data(), sizeof id);
+        with.progress = [call = desc->progress, context = desc->progress_context] {
+            call(context);
+        };
+    return with;
+}
+
+/// Where NCCL is missing, ranks that share a GPU do without.
+absl::Status idOf(ncclUniqueId* id) {
+    const absl::StatusOr<const NcclLibrary*> nccl = ncclLibrary();
+    if (!nccl.ok()) return nccl.status();
+    const ncclResult_t code = (*nccl)->getUniqueId(id);
+    if (code == ncclSuccess) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("NCCL: ", (*nccl)->getErrorString(code)));
+}
+
+template <class Options>
+Options optionsOf(const bulkhead_group_desc* desc, const Rendezvous& with) {
+    Options options;
     options.name = desc->name;
     options.rank = desc->rank;
     options.size = desc->size;
     options.timeout = std::chrono::milliseconds(desc->timeout_ms);
-    absl::StatusOr<std::unique_ptr<Communicator>> made =
-        Communicator::create(std::move(options), id);
+    options.progress = with.progress;
+    return options;
+}
+
+absl::Status connect(bulkhead_group* group, const bulkhead_group_desc* desc) {
+    const absl::StatusOr<uint64_t> place = placeOf(group->device);
+    if (!place.ok()) return place.status();
+    const Rendezvous with = rendezvousOf(desc, *place);
+    Invitation invitation;
+    std::unique_ptr<CardGroup::Page> page;
+    absl::Status noNccl;
+    if (desc->rank == 0) {
+        noNccl = idOf(&invitation.id);
+        absl::StatusOr<std::unique_ptr<CardGroup::Page>> made = CardGroup::makePage();
+        if (!made.ok()) return made.status();
+        page = std::move(*made);
+        CardGroup::nameOf(*page).copy(invitation.page, sizeof invitation.page - 1);
+    }
+    std::string message(reinterpret_cast<const char*>(&invitation), sizeof invitation);
+    const absl::StatusOr<Seating> seating = shareFromRankZero(with, message);
+    if (!seating.ok()) return seating.status();
+    std::memcpy(&invitation, message.data(), sizeof invitation);
+    if (*seating == Seating::kApart) {
+        if (!noNccl.ok()) return noNccl;
+        absl::StatusOr<std::unique_ptr<Communicator>> made =
+            Communicator::create(optionsOf<Communicator::Options>(desc, with), invitation.id);
+        if (!made.ok()) return made.status();
+        group->communicator = std::move(*made);
+        return absl::OkStatus();
+    }
+    if (page == nullptr) {
+        invitation.page[sizeof invitation.page - 1] = 0;
+        absl::StatusOr<std::unique_ptr<CardGroup::Page>> found =
+            CardGroup::findPage(invitation.page);
+        if (!found.ok()) return found.status();
+        page = std::move(*found);
+    }
+    absl::StatusOr<std::unique_ptr<CardGroup>> made =
+        CardGroup::create(optionsOf<CardGroup::Options>(desc, with), std::move(page));
     if (!made.ok()) return made.status();
-    group->communicator = std::move(*made);
+    group->card = std::move(*made);
     return absl::OkStatus();
 }
 
@@ -95,6 +146,11 @@ bool accepted(ncclResult_t code) {
 absl::Status swap(bulkhead_group* group, const char* what, const void* from,
                   const std::vector<size_t>& send, void* to, const std::vector<size_t>& receive,
                   cudaStream_t stream) {
+    if (group->card != nullptr) {
+        std::vector<size_t> at(send.size());
+        std::exclusive_scan(send.begin(), send.end(), at.begin(), size_t{0});
+        return group->card->swap(what, from, at.back() + send.back(), at, to, receive, stream);
+    }
     return group->communicator->run(what, stream, [&](const NcclLibrary& nccl, ncclComm_t comm) {
         const auto* out = static_cast<const std::byte*>(from);
         auto* in = static_cast<std::byte*>(to);
@@ -133,6 +189,10 @@ absl::Status needScratch(bulkhead_group* group, size_t bytes) {
     return absl::OkStatus();
 }
 
+bool isAlone(const bulkhead_group* group) {
+    return group->communicator == nullptr && group->card == nullptr;
+}
+
 /// NCCL's first use of a peer waits for all that runs on the GPU, as does taking memory:
 /// every rank is reached now, in both ways in which it will be.
 absl::Status reachAll(bulkhead_group* group) {
@@ -141,7 +201,7 @@ absl::Status reachAll(bulkhead_group* group) {
     auto* bytes = static_cast<std::byte*>(group->scratch);
     const std::vector<size_t> one(ranks, 1);
     if (absl::Status s = swap(group, "connecting", bytes, one, bytes + ranks, one, nullptr);
-        !s.ok())
+        !s.ok() || group->card != nullptr)
         return s;
     return group->communicator->run(
         "connecting", nullptr, [&](const NcclLibrary& nccl, ncclComm_t comm) {
@@ -200,6 +260,7 @@ void destroyGroup(bulkhead_group* group) {
     if (group == nullptr) return;
     (void)guarded(group->device, [&] {
         group->communicator.reset();
+        group->card.reset();
         return group->scratch == nullptr ? absl::OkStatus()
                                          : fromCuda(cudaFree(group->scratch), "group_destroy");
     });
@@ -209,13 +270,18 @@ void destroyGroup(bulkhead_group* group) {
 void abortGroup(bulkhead_group* group) {
     group->aborted.store(true, std::memory_order_release);
     if (group->communicator != nullptr) group->communicator->abort();
+    if (group->card != nullptr) group->card->abort();
 }
 
 bulkhead_status allGather(bulkhead_group* group, const void* from, void* to, size_t count,
                           bulkhead_dtype type, bulkhead_stream* stream) {
     return guarded(group->device, [&] {
         const size_t bytes = count * widthOf(type);
-        if (group->communicator == nullptr) return keep(group, from, to, bytes, stream);
+        if (isAlone(group)) return keep(group, from, to, bytes, stream);
+        const auto ranks = static_cast<size_t>(group->size);
+        if (group->card != nullptr)
+            return group->card->swap("all_gather", from, bytes, std::vector<size_t>(ranks), to,
+                                     std::vector<size_t>(ranks, bytes), streamOf(stream));
         return group->communicator->run(
             "all_gather", streamOf(stream), [&](const NcclLibrary& nccl, ncclComm_t comm) {
                 return nccl.allGather(from, to, bytes, ncclUint8, comm, streamOf(stream));
@@ -229,7 +295,7 @@ bulkhead_status reduceScatter(bulkhead_group* group, const void* from, void* to,
                               bulkhead_dtype type, bulkhead_stream* stream) {
     return guarded(group->device, [&]() -> absl::Status {
         const size_t bytes = count * widthOf(type);
-        if (group->communicator == nullptr) return keep(group, from, to, bytes, stream);
+        if (isAlone(group)) return keep(group, from, to, bytes, stream);
         const auto ranks = static_cast<size_t>(group->size);
         if (absl::Status s = needScratch(group, ranks * bytes); !s.ok()) return s;
         const std::vector<size_t> even(ranks, bytes);
@@ -248,7 +314,7 @@ bulkhead_status allToAll(bulkhead_group* group, const void* from, const size_t* 
         if (sendBytes[self] != recvBytes[self])
             return absl::InvalidArgumentError(
                 "all_to_all: as many bytes from us as to us, on every rank");
-        if (group->communicator == nullptr) return keep(group, from, to, sendBytes[0], stream);
+        if (isAlone(group)) return keep(group, from, to, sendBytes[0], stream);
         return swap(group, "all_to_all", from, {sendBytes, sendBytes + ranks}, to,
                     {recvBytes, recvBytes + ranks}, streamOf(stream));
     });
@@ -256,7 +322,8 @@ bulkhead_status allToAll(bulkhead_group* group, const void* from, const size_t* 
 
 bulkhead_status barrier(bulkhead_group* group) {
     return guarded(group->device, [&]() -> absl::Status {
-        if (group->communicator == nullptr) return keep(group, nullptr, nullptr, 0, nullptr);
+        if (isAlone(group)) return keep(group, nullptr, nullptr, 0, nullptr);
+        if (group->card != nullptr) return group->card->meet("barrier");
         if (absl::Status s = needScratch(group, static_cast<size_t>(group->size)); !s.ok())
             return s;
         auto* bytes = static_cast<std::byte*>(group->scratch);

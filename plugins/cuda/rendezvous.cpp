@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostMessage = 4096;
 constexpr auto kTick = std::chrono::milliseconds(50);
 constexpr auto kHello = std::chrono::milliseconds(1000);  // a stranger that connects and is silent
-constexpr char kWelcome = 'w', kRefused = 'r', kTaken = 't';
+constexpr char kWelcome = 'w', kTogether = 'g', kRefused = 'r', kTaken = 't';
 
 struct Hello {
     char magic[8] = {'b', 'h', 'n', 'c', 'c', 'l', '0', '1'};
@@ -83,7 +83,7 @@ class Meeting {
     explicit Meeting(const Rendezvous& with)
         : with_(with), end_(Clock::now() + std::chrono::milliseconds(with.timeoutMs)) {}
 
-    absl::Status give(const std::string& message) {
+    absl::StatusOr<Seating> give(const std::string& message) {
         Socket own;
         int listener = with_.listenFd;
         if (listener < 0) {
@@ -98,10 +98,11 @@ class Meeting {
             Socket guest(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
             if (guest.fd() >= 0) status = serve(guest, message, came);
         }
-        return status;
+        if (!status.ok()) return status;
+        return seating_.value_or(Seating::kApart);
     }
 
-    absl::Status take(std::string& message) {
+    absl::StatusOr<Seating> take(std::string& message) {
         const absl::StatusOr<sockaddr_in> address = parse(with_.data[0]);
         if (!address.ok()) return address.status();
         while (Clock::now() < end_) {
@@ -114,9 +115,9 @@ class Meeting {
                         absl::StrCat("group ", with_.group, ": rank 0 at ", with_.data[0],
                                      " turned rank ", with_.rank, " away"));
                 if (answer == kTaken) return shared(with_.rank);
-                if (answer == kWelcome &&
+                if ((answer == kWelcome || answer == kTogether) &&
                     moveAll<false>(host, message.data(), message.size(), end_))
-                    return absl::OkStatus();
+                    return answer == kWelcome ? Seating::kApart : Seating::kTogether;
             }
             pause();  // not there yet, or somebody else's listener for the moment
         }
@@ -155,8 +156,13 @@ class Meeting {
                            hello.token == hello_.token && hello.group == hello_.group &&
                            hello.length == hello_.length && hello.rank > 0 &&
                            static_cast<size_t>(hello.rank) < came.size();
-        const bool taken = known && isTaken(came, hello);
-        const char answer = taken ? kTaken : known ? kWelcome : kRefused;
+        // The first to come says how it is, the others must be alike.
+        if (known && !seating_)
+            seating_ =
+                with_.mayShare && hello.place == with_.place ? Seating::kTogether : Seating::kApart;
+        const bool together = seating_ == Seating::kTogether;
+        const bool taken = known && (together ? hello.place != with_.place : isTaken(came, hello));
+        const char answer = taken ? kTaken : !known ? kRefused : together ? kTogether : kWelcome;
         const bool told = moveAll<true>(guest, &answer, 1, until);
         if (taken) return shared(hello.rank);
         if (told && known && moveAll<true>(guest, message.data(), message.size(), until))
@@ -174,8 +180,8 @@ class Meeting {
     absl::Status shared(int32_t rank) const {
         return absl::InvalidArgumentError(absl::StrCat(
             "group ", with_.group, ": rank ", rank,
-            " computes on the GPU of another rank; give each rank of a replica a GPU of its own, "
-            "or use one shard per replica"));
+            " computes on the GPU of another rank, or the others share one; give each rank of a "
+            "replica a GPU of its own, or all of them one"));
     }
 
     bool reach(const Socket& host, const sockaddr_in& address) {
@@ -238,17 +244,18 @@ class Meeting {
     const Rendezvous& with_;
     const Clock::time_point end_;
     Hello hello_;
+    std::optional<Seating> seating_;  ///< of rank 0: as the first to come had it
 };
 
 }  // namespace
 
-absl::Status shareFromRankZero(const Rendezvous& with, std::string& message) {
+absl::StatusOr<Seating> shareFromRankZero(const Rendezvous& with, std::string& message) {
     if (message.empty() || message.size() > kMostMessage || with.rank < 0 ||
         static_cast<size_t>(with.rank) >= with.data.size())
         return absl::InvalidArgumentError(absl::StrCat("group ", with.group, ": rank ", with.rank,
                                                        " of ", with.data.size(), ", a message of ",
                                                        message.size(), " bytes"));
-    if (with.data.size() == 1) return absl::OkStatus();
+    if (with.data.size() == 1) return Seating::kApart;
     Meeting meeting(with);
     meeting.introduce(message.size());
     return with.rank == 0 ? meeting.give(message) : meeting.take(message);

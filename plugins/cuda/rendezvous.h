@@ -19,14 +19,19 @@ struct Rendezvous {
     int listenFd = -1;               ///< of rank 0: listening on data[0], or -1 to bind it here
     uint32_t timeoutMs = 0;          ///< for all of it
     std::function<void()> progress;  ///< may be empty; called at least every 50 ms
-    uint64_t place = 0;  ///< which GPU this rank computes on: two ranks may not share one
+    uint64_t place = 0;              ///< which GPU this rank computes on
+    bool mayShare = false;           ///< all ranks may be at one place; else no two
 };
+
+/// Where the ranks of a group turned out to be.
+enum class Seating { kApart, kTogether };
 
 /// `message` of rank 0 becomes that of all; of the same length everywhere, at most 4 KiB. Rank 0
 /// turns away whoever does not show the group's name and token, and goes on waiting.
 /// DeadlineExceeded names who did not come; PermissionDenied: rank 0 turned us away;
-/// InvalidArgument: an address that is none, or two ranks at one place (both and rank 0 are told).
-/// Thread: one.
-[[nodiscard]] absl::Status shareFromRankZero(const Rendezvous& with, std::string& message);
+/// InvalidArgument: an address that is none, or ranks at one place that are not all there, or may
+/// not be (who it is and rank 0 are told). Thread: one.
+[[nodiscard]] absl::StatusOr<Seating> shareFromRankZero(const Rendezvous& with,
+                                                        std::string& message);
 
 }  // namespace bulkhead::cuda

@@ -51,7 +51,8 @@ class RendezvousTest : public ::testing::Test {
         messages_[0] = "the id..";
         std::vector<std::thread> threads;
         for (size_t i = 0; i < ranks.size(); ++i)
-            threads.emplace_back([&, i] { status[i] = shareFromRankZero(ranks[i], messages_[i]); });
+            threads.emplace_back(
+                [&, i] { status[i] = shareFromRankZero(ranks[i], messages_[i]).status(); });
         for (std::thread& t : threads) t.join();
         return status;
     }
@@ -75,8 +76,9 @@ TEST_F(RendezvousTest, aRankWithoutTheTokenIsTurnedAwayAndTheOthersAreNotHeldUp)
     Rendezvous stranger = rank(1, 3);
     stranger.token = 43;
     std::string taken = "........";
-    std::thread first(
-        [&] { EXPECT_TRUE(absl::IsPermissionDenied(shareFromRankZero(stranger, taken))); });
+    std::thread first([&] {
+        EXPECT_TRUE(absl::IsPermissionDenied(shareFromRankZero(stranger, taken).status()));
+    });
     std::string given = "the id..";
     std::thread host([&] { EXPECT_TRUE(shareFromRankZero(rank(0, 3), given).ok()); });
     first.join();
@@ -93,7 +95,7 @@ TEST_F(RendezvousTest, aRankThatDoesNotComeIsNamed) {
     Rendezvous host = rank(0, 3);
     host.timeoutMs = 300;
     std::string message = "the id..";
-    const absl::Status status = shareFromRankZero(host, message);
+    const absl::Status status = shareFromRankZero(host, message).status();
     EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1, 2 did not come in 300 ms"));
 }
@@ -107,11 +109,44 @@ TEST_F(RendezvousTest, twoRanksOnOneGpuAreToldSo) {
     }
 }
 
+TEST_F(RendezvousTest, ranksThatMayShareAGpuAreToldWhetherAllDo) {
+    for (const bool together : {true, false}) {
+        std::vector<absl::StatusOr<Seating>> seatings(3, absl::UnknownError("not yet"));
+        std::vector<std::thread> threads;
+        for (int32_t r = 0; r < 3; ++r)
+            threads.emplace_back([&, r] {
+                Rendezvous with = rank(r, 3);
+                with.mayShare = true;
+                if (together) with.place = rank(0, 3).place;
+                std::string message = r == 0 ? "the id.." : "........";
+                seatings[static_cast<size_t>(r)] = shareFromRankZero(with, message);
+                EXPECT_EQ(message, "the id..");
+            });
+        for (std::thread& t : threads) t.join();
+        for (const auto& seating : seatings) {
+            ASSERT_TRUE(seating.ok()) << seating.status();
+            EXPECT_EQ(*seating, together ? Seating::kTogether : Seating::kApart);
+        }
+    }
+}
+
+TEST_F(RendezvousTest, someRanksOnOneGpuAndOthersNotAreRefused) {
+    std::vector<Rendezvous> ranks{rank(0, 3), rank(1, 3), rank(2, 3)};
+    for (Rendezvous& r : ranks) {
+        r.mayShare = true;
+        r.timeoutMs = 500;
+    }
+    ranks[1].place = ranks[0].place;
+    const std::vector<absl::Status> all = meet(ranks);
+    EXPECT_TRUE(absl::IsInvalidArgument(all[0])) << all[0];
+    EXPECT_EQ(std::count_if(all.begin(), all.end(), absl::IsInvalidArgument), 2);
+}
+
 TEST_F(RendezvousTest, anAddressThatIsNoneIsNamed) {
     Rendezvous guest = rank(1, 2);
     guest.data[0] = "nowhere";
     std::string message = "........";
-    const absl::Status status = shareFromRankZero(guest, message);
+    const absl::Status status = shareFromRankZero(guest, message).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("\"nowhere\" is no address"));
 }

@@ -81,5 +81,27 @@ TEST_F(GpuNodeJob, RanksThatMayShareAGpuDo) {
     expectEachHasItsOwn(8);
 }
 
+class OneGpuJob : public GpuNodeJob {
+  protected:
+    std::string gpusOfNode() const override { return "0"; }
+};
+
+TEST_F(OneGpuJob, TwoReplicasOfTwoRanksTrainOnItAndOneComesBack) {
+    host();
+    model::JobSpec shared = spec(2, 2, 0);
+    shared.shareGpu = true;
+    start(shared);
+    awaitStep(5);
+    inject(model::FaultKind::kKillReplica, 1);
+    await<model::RankStarted>([](const model::RankStarted& s) {
+        return s.rank == RankId{1, 1} && s.incarnation > 1;
+    });
+    awaitStep(all<model::StepCommitted>().back().record.step + 10);
+    std::set<std::string> used;
+    for (const auto& [rank, uuid] : gpus()) used.insert(uuid);
+    EXPECT_EQ(gpus().size(), 4u);
+    EXPECT_EQ(used.size(), 1u) << lastEvents();
+}
+
 }  // namespace
 }  // namespace bulkhead::fault

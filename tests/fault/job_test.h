@@ -23,12 +23,15 @@ class JobTest : public testing::Test {
     /// Program of the ranks.
     virtual std::string worker() const { return "bulkhead-worker"; }
     virtual runtime::Proposer proposer() const { return {}; }
+    /// That the nodes' agents give to ranks.
+    virtual std::string gpusOfNode() const { return "all"; }
     void host(uint32_t nodes = 1, runtime::AgentHeartbeat agentHeartbeat = {}) {
         support::JobHostOptions options;
         options.nodes = nodes;
         options.worker = worker();
         options.proposer = proposer();
         options.agentHeartbeat = agentHeartbeat;
+        options.gpus = gpusOfNode();
         host_ = std::make_unique<support::JobHost>(options);
         ASSERT_TRUE(host_->ready().ok()) << host_->ready();
     }

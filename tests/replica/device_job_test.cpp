@@ -119,6 +119,26 @@ TEST_F(DeviceJob, ofFourAKilledOneComesBackInParityAndTheOthersTrainOn) {
     expectParity(job);
 }
 
+#ifdef BULKHEAD_CUDA_PLUGIN
+TEST_F(DeviceJob, replicasOfTwoRanksTrainOnOneGpuToTheCpusNumbersAndOneComesBack) {
+    std::map<std::string, std::vector<double>> losses;
+    for (const std::string device : {"cpu", kDevice}) {
+        model::JobSpec spec = specOn(device);
+        spec.replicas = spec.shards = 2;
+        MiniJob job(spec, folderOf(device));
+        ASSERT_TRUE(job.runToStep(8)) << job.output();
+        for (const StepCommitted& step : job.facts<StepCommitted>())
+            if (losses[device].size() < 8) losses[device].push_back(step.loss);
+        job.kill({1, 1}, SIGKILL);
+        ASSERT_TRUE(job.runUntil([&] { return !job.contributes(1); })) << job.output();
+        ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
+        ASSERT_TRUE(job.runToStep(job.committed() + 3)) << job.output();
+        expectParity(job);
+    }
+    EXPECT_EQ(losses[kDevice], losses["cpu"]);
+}
+#endif
+
 TEST_F(DeviceJob, whoComputesElsewhereIsRefusedByNameAndTheOthersTrainOn) {
     MiniJob job(specOn(kDevice), folderOf(kDevice));
     ASSERT_TRUE(job.runToStep(3)) << job.output();

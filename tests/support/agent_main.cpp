@@ -7,8 +7,9 @@
 #include "backend/runtime/agent/agent.h"
 
 int main(int argc, char** argv) {
-    if (argc != 7) {
-        std::fprintf(stderr, "usage: %s NODE ADDRESS SLOTS CONTROLLER TOKEN RUN_DIR\n", argv[0]);
+    if (argc != 8) {
+        std::fprintf(stderr, "usage: %s NODE ADDRESS SLOTS CONTROLLER TOKEN RUN_DIR GPUS\n",
+                     argv[0]);
         return 2;
     }
     bulkhead::runtime::AgentOptions options;
@@ -19,6 +20,7 @@ int main(int argc, char** argv) {
     options.key =
         bulkhead::Secret::ofText(argv[5]).derive(bulkhead::runtime::agentIdentity(options.node));
     options.runDir = argv[6];
+    options.gpus = argv[7];
     const bulkhead::SystemClock clock;
     auto agent = bulkhead::runtime::Agent::create(std::move(options), clock);
     if (!agent.ok()) {

@@ -62,7 +62,8 @@ void JobHost::startAgent(uint32_t node) {
                  std::to_string(options_.slotsPerNode),
                  socket(),
                  kToken,
-                 dir_ + "/" + name};
+                 dir_ + "/" + name,
+                 options_.gpus};
     auto pid = runtime::launch(spec);
     if (pid.ok())
         agents_[node] = *pid;

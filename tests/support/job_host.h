@@ -29,6 +29,7 @@ struct JobHostOptions {
     std::string worker = "bulkhead-worker";  ///< program of the ranks
     runtime::Proposer proposer = {};         ///< of the controller
     runtime::AgentHeartbeat agentHeartbeat = {};
+    std::string gpus = "all";    ///< that each agent gives to ranks
     bool withController = true;  ///< false: another process is it, listening on socket()
 };
 
