@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -130,6 +131,21 @@ class DiskLock final : public FileLock {
     const std::shared_ptr<Held> held_;
 };
 
+/// Where the hole at the end of a file begins; nothing where there is none, or nobody can tell.
+std::optional<uint64_t> endOfData(int fd) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+    off_t end = 0;
+    for (off_t data = ::lseek(fd, 0, SEEK_DATA); data >= 0; data = ::lseek(fd, end, SEEK_DATA)) {
+        end = ::lseek(fd, data, SEEK_HOLE);
+        if (end < 0 || end >= info.st_size) break;
+    }
+    const bool known = errno == ENXIO || end >= info.st_size;
+    const bool back = ::lseek(fd, 0, SEEK_SET) == 0;
+    if (!known || !back || end < 0 || end >= info.st_size) return std::nullopt;
+    return static_cast<uint64_t>(end);
+}
+
 class DiskFileSystem final : public FileSystem {
   public:
     bool exists(const std::string& path) const override {
@@ -139,13 +155,16 @@ class DiskFileSystem final : public FileSystem {
     absl::StatusOr<std::string> read(const std::string& path) const override {
         const absl::StatusOr<UniqueFd> fd = openFile("read", path);
         if (!fd.ok()) return fd.status();
+        std::optional<uint64_t> left = endOfData(fd->get());
         std::string bytes;
         for (char piece[1 << 16];;) {
-            const ssize_t n = ::read(fd->get(), piece, sizeof piece);
+            const size_t most = std::min<uint64_t>(sizeof piece, left.value_or(sizeof piece));
+            const ssize_t n = most == 0 ? 0 : ::read(fd->get(), piece, most);
             if (n < 0 && errno == EINTR) continue;
             if (n < 0) return failed("read", path);
             if (n == 0) return bytes;
             bytes.append(piece, static_cast<size_t>(n));
+            if (left) *left -= static_cast<uint64_t>(n);
         }
     }
 

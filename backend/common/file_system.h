@@ -44,6 +44,7 @@ class FileSystem {
   public:
     virtual ~FileSystem() = default;
     virtual bool exists(const std::string& path) const = 0;
+    /// A hole at the end, which takes no room and may be long, is left out.
     virtual absl::StatusOr<std::string> read(const std::string& path) const = 0;
     /// Fills `to` from `offset` on. OutOfRange when the file ends before.
     virtual absl::Status read(const std::string& path, uint64_t offset,

@@ -114,6 +114,26 @@ TEST_F(CommitLogTest, ATornTailIsCutAndAppendingGoesOnBehindTheLastWholeEntry) {
     EXPECT_THAT(terms(), testing::ElementsAre(1, 7));
 }
 
+TEST_F(CommitLogTest, OfAHoleOfGigabytesAtTheEndNothingIsReadOrKept) {
+    {
+        auto log = CommitLog::open(diskFiles(), path_);
+        ASSERT_TRUE(log->append({LogTerm{1}, LogTerm{2}}).ok());
+    }
+    const auto whole = std::filesystem::file_size(path_);
+    std::filesystem::resize_file(path_, whole + (uint64_t{4} << 30));
+    const auto bytes = diskFiles().read(path_);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    EXPECT_LT(bytes->size(), 1u << 20);
+    {
+        auto log = CommitLog::open(diskFiles(), path_);
+        ASSERT_TRUE(log.ok()) << log.status();
+        EXPECT_TRUE(log->hadTornTail());
+        EXPECT_EQ(std::filesystem::file_size(path_), whole);
+        ASSERT_TRUE(log->append({LogTerm{7}}).ok());
+    }
+    EXPECT_THAT(terms(), testing::ElementsAre(1, 2, 7));
+}
+
 TEST_F(CommitLogTest, WhatASyncFailedOnIsNotThereForTheNextWhoCouldNotKnow) {
     FailingSync files;
     {

@@ -20,6 +20,7 @@ absl::StatusOr<CommitLog> CommitLog::open(FileSystem& files, const std::string& 
     if (decoded->tornTail)
         (void)writeDurably(files, path + ".tail",
                            std::string_view(*bytes).substr(decoded->validBytes));
+    const bool longer = (*file)->size() > bytes->size();  // by a hole
     const bool begun = decoded->validBytes >= protocol::kLogHeader.size();
     absl::Status ready = (*file)->truncate(begun ? decoded->validBytes : 0);
     if (ready.ok() && !begun) ready = (*file)->append(protocol::kLogHeader);
@@ -28,7 +29,7 @@ absl::StatusOr<CommitLog> CommitLog::open(FileSystem& files, const std::string& 
     if (!ready.ok()) return ready;
     CommitLog log(path, *std::move(file));
     log.entries_ = std::move(decoded->entries);
-    log.hadTornTail_ = decoded->tornTail;
+    log.hadTornTail_ = decoded->tornTail || longer;
     return log;
 }
 
