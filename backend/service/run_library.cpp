@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "backend/model/json.h"
 #include "backend/model/names.h"
 
@@ -147,43 +148,52 @@ absl::Status RunLibrary::write(const std::string& run, What what, history::Expor
     return writeRows(*rows, out);
 }
 
-absl::StatusOr<std::string> RunLibrary::openReplay(const std::string& run) {
+absl::StatusOr<std::string> RunLibrary::openReplay(const std::string& run,
+                                                   const std::string& caller) {
     auto replay = Replay::open(file_, run, clock_);
     if (!replay.ok()) return replay.status();
     std::vector<std::shared_ptr<Replay>> expired;  // ended outside the lock: they join a thread
     const MutexLock lock(mutex_);
+    size_t own = 0;
     for (auto it = replays_.begin(); it != replays_.end();) {
-        if (it->second->unwatchedFor() > kUnwatchedLimit) {
-            expired.push_back(it->second);
+        if (it->second.replay->unwatchedFor() > kUnwatchedLimit) {
+            expired.push_back(it->second.replay);
             it = replays_.erase(it);
         } else {
+            own += it->second.caller == caller;
             ++it;
         }
     }
+    if (own >= kMostReplaysOfOne)
+        return absl::ResourceExhaustedError(absl::StrCat(
+            caller, " has ", kMostReplaysOfOne,
+            " replays open, and one caller may have no more at a time; close one first"));
     if (replays_.size() >= kMostReplays)
         return absl::ResourceExhaustedError("32 replays are open; close one first");
     const std::string id = "replay-" + std::to_string(++opened_);
-    replays_[id] = *std::move(replay);
+    replays_[id] = {caller, *std::move(replay)};
     return id;
 }
 
-absl::StatusOr<std::shared_ptr<Replay>> RunLibrary::find(const std::string& replay) {
+absl::StatusOr<std::shared_ptr<Replay>> RunLibrary::find(const std::string& replay,
+                                                         const std::string& caller) {
     const MutexLock lock(mutex_);
     const auto it = replays_.find(replay);
-    if (it == replays_.end())
+    if (it == replays_.end() || it->second.caller != caller)
         return absl::NotFoundError("there is no replay \"" + replay + "\"; open the run again");
-    return it->second;
+    return it->second.replay;
 }
 
 absl::StatusOr<model::ReplayPosition> RunLibrary::controlReplay(const std::string& replay,
+                                                                const std::string& caller,
                                                                 const model::ReplayControl& order) {
-    auto found = find(replay);
+    auto found = find(replay, caller);
     if (!found.ok()) return found.status();
     return (*found)->control(order);
 }
 
-absl::Status RunLibrary::closeReplay(const std::string& replay) {
-    auto found = find(replay);
+absl::Status RunLibrary::closeReplay(const std::string& replay, const std::string& caller) {
+    auto found = find(replay, caller);
     if (!found.ok()) return found.status();
     (*found)->end();
     const MutexLock lock(mutex_);
@@ -191,8 +201,9 @@ absl::Status RunLibrary::closeReplay(const std::string& replay) {
     return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<Feed>> RunLibrary::replayFeed(const std::string& replay) {
-    auto found = find(replay);
+absl::StatusOr<std::shared_ptr<Feed>> RunLibrary::replayFeed(const std::string& replay,
+                                                             const std::string& caller) {
+    auto found = find(replay, caller);
     if (!found.ok()) return found.status();
     return (*found)->feed();
 }

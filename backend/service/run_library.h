@@ -32,7 +32,7 @@ struct RunFolders {
 class RunLibrary {
   public:
     static constexpr uint32_t kMostEvents = 10000;
-    static constexpr size_t kMostReplays = 32;
+    static constexpr size_t kMostReplays = 32, kMostReplaysOfOne = 8;
 
     RunLibrary(std::filesystem::path file, const Clock& clock, RunFolders folders = {})
         : file_(std::move(file)), clock_(clock), folders_(std::move(folders)) {}
@@ -51,22 +51,30 @@ class RunLibrary {
     absl::Status write(const std::string& run, What what, history::ExportFormat format,
                        uint64_t fromStep, uint64_t toStep, std::ostream& out) const;
 
-    /// The id of the new replay. ResourceExhausted when too many are open.
-    absl::StatusOr<std::string> openReplay(const std::string& run);
+    /// The id of the new replay, which is its caller's: for others it is not there.
+    /// ResourceExhausted when too many are open, of the caller or of all.
+    absl::StatusOr<std::string> openReplay(const std::string& run, const std::string& caller);
     absl::StatusOr<model::ReplayPosition> controlReplay(const std::string& replay,
+                                                        const std::string& caller,
                                                         const model::ReplayControl& order);
-    absl::Status closeReplay(const std::string& replay);
-    absl::StatusOr<std::shared_ptr<Feed>> replayFeed(const std::string& replay);
+    absl::Status closeReplay(const std::string& replay, const std::string& caller);
+    absl::StatusOr<std::shared_ptr<Feed>> replayFeed(const std::string& replay,
+                                                     const std::string& caller);
 
   private:
-    absl::StatusOr<std::shared_ptr<Replay>> find(const std::string& replay);
+    struct OpenReplay {
+        std::string caller;
+        std::shared_ptr<Replay> replay;
+    };
+    absl::StatusOr<std::shared_ptr<Replay>> find(const std::string& replay,
+                                                 const std::string& caller);
 
     const std::filesystem::path file_;
     const Clock& clock_;
     const RunFolders folders_;
     Mutex mutex_;
     uint64_t opened_ ABSL_GUARDED_BY(mutex_) = 0;
-    std::map<std::string, std::shared_ptr<Replay>> replays_ ABSL_GUARDED_BY(mutex_);
+    std::map<std::string, OpenReplay> replays_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::service

@@ -104,8 +104,8 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* OpenReplay(grpc::CallbackServerContext* context,
                                          const v1::OpenReplayRequest* request,
                                          v1::OpenReplayResponse* response) override {
-        return withRuns(context, request, request->run(), [=](RunLibrary& runs) {
-            auto id = runs.openReplay(request->run());
+        return ofCaller(context, request, request->run(), [=](RunLibrary& runs, const auto& by) {
+            auto id = runs.openReplay(request->run(), by.name);
             if (!id.ok()) return id.status();
             response->set_replay(*std::move(id));
             return absl::OkStatus();
@@ -115,10 +115,10 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* ControlReplay(grpc::CallbackServerContext* context,
                                             const v1::ControlReplayRequest* request,
                                             v1::ReplayPosition* response) override {
-        return withRuns(context, request, request->replay(), [=](RunLibrary& runs) {
+        return ofCaller(context, request, request->replay(), [=](RunLibrary& runs, const auto& by) {
             const auto order = proto::fromMessage<model::ReplayControl>(request->control());
             if (!order.ok()) return order.status();
-            const auto position = runs.controlReplay(request->replay(), *order);
+            const auto position = runs.controlReplay(request->replay(), by.name, *order);
             if (!position.ok()) return position.status();
             proto::toMessage(*position, *response);
             return absl::OkStatus();
@@ -128,8 +128,9 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* CloseReplay(grpc::CallbackServerContext* context,
                                           const v1::CloseReplayRequest* request,
                                           v1::CloseReplayResponse*) override {
-        return withRuns(context, request, request->replay(),
-                        [=](RunLibrary& runs) { return runs.closeReplay(request->replay()); });
+        return ofCaller(context, request, request->replay(), [=](RunLibrary& runs, const auto& by) {
+            return runs.closeReplay(request->replay(), by.name);
+        });
     }
 
   private:
@@ -143,11 +144,27 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context,
                                        const google::protobuf::Message* request, Workers& workers,
                                        std::string object, Work work) {
-        return answer(shared_, context, request, workers,
-                      [this, object = std::move(object), work = std::move(work)]() -> absl::Status {
-                          if (shared_.runs == nullptr) return noHistory();
-                          return withDetail(work(*shared_.runs), "run", object);
-                      });
+        return onRuns(
+            context, request, workers, std::move(object),
+            [work = std::move(work)](RunLibrary& runs, const Caller&) { return work(runs); });
+    }
+    /// Where it matters who calls.
+    template <class Work>
+    grpc::ServerUnaryReactor* ofCaller(grpc::CallbackServerContext* context,
+                                       const google::protobuf::Message* request, std::string object,
+                                       Work work) {
+        return onRuns(context, request, shared_.reads, std::move(object), std::move(work));
+    }
+    template <class Work>
+    grpc::ServerUnaryReactor* onRuns(grpc::CallbackServerContext* context,
+                                     const google::protobuf::Message* request, Workers& workers,
+                                     std::string object, Work work) {
+        return answerTo(shared_, context, request, workers,
+                        [this, object = std::move(object),
+                         work = std::move(work)](const Caller& caller) -> absl::Status {
+                            if (shared_.runs == nullptr) return noHistory();
+                            return withDetail(work(*shared_.runs, caller), "run", object);
+                        });
     }
 
     const Context& shared_;

@@ -12,9 +12,9 @@ class WatchService final : public v1::Watch::CallbackService {
 
     grpc::ServerWriteReactor<v1::WatchUpdate>* Watch(grpc::CallbackServerContext* context,
                                                      const v1::WatchRequest* request) override {
-        if (auto caller = shared_.gate.admit(*context, *request); !caller.ok())
-            return new RefusedStream<v1::WatchUpdate>(caller.status());
-        auto feed = open(*request);
+        const auto caller = shared_.gate.admit(*context, *request);
+        if (!caller.ok()) return new RefusedStream<v1::WatchUpdate>(caller.status());
+        auto feed = open(*request, caller->name);
         if (!feed.ok()) return new RefusedStream<v1::WatchUpdate>(feed.status());
         Feed::Cursor cursor;
         cursor.json = request->form() == v1::STATE_FORM_JSON;
@@ -25,7 +25,8 @@ class WatchService final : public v1::Watch::CallbackService {
     }
 
   private:
-    absl::StatusOr<std::shared_ptr<Feed>> open(const v1::WatchRequest& request) const {
+    absl::StatusOr<std::shared_ptr<Feed>> open(const v1::WatchRequest& request,
+                                               const std::string& caller) const {
         if (request.has_job()) {
             if (shared_.feeds == nullptr) return readOnly();
             auto feed = shared_.feeds->open(request.job());
@@ -35,7 +36,7 @@ class WatchService final : public v1::Watch::CallbackService {
         if (!request.has_replay())
             return absl::InvalidArgumentError("the request names neither a job nor a replay");
         if (shared_.runs == nullptr) return noHistory();
-        auto feed = shared_.runs->replayFeed(request.replay());
+        auto feed = shared_.runs->replayFeed(request.replay(), caller);
         if (!feed.ok()) return withDetail(feed.status(), "replay", request.replay());
         return feed;
     }

@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<CardGroup>> CardGroup::create(Options options,
 CardGroup::~CardGroup() {
     for (const Peer& peer : peers_)
         if (peer.base != nullptr) ignore(cudaIpcCloseMemHandle(peer.base));
-    // Who comes maps our block no more; a rank that is gone is not waited for.
+    // The ranks that come map our block no more; one that is gone is not waited for.
     (void)meet("leaving", std::min(options_.timeout, kLeaving));
     for (void* block : {before_, block_})
         if (block != nullptr) ignore(cudaFree(block));

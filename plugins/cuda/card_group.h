@@ -44,9 +44,9 @@ class CardGroup {
     CardGroup(const CardGroup&) = delete;
     CardGroup& operator=(const CardGroup&) = delete;
 
-    /// Of this rank's `bytes` bytes at `from` rank r copies what begins at `at[r]`; of each of
-    /// theirs we copy receive[r] bytes, which come packed by rank in `to`. Returns when the stream
-    /// has done it and nobody reads `from` any more. Collective.
+    /// Rank r copies what begins at `at[r]` of this rank's `bytes` bytes at `from`; we copy
+    /// receive[r] bytes of each of theirs, which come packed by rank in `to`. Returns when the
+    /// stream has done it and nobody reads `from` any more. Collective.
     [[nodiscard]] absl::Status swap(const char* what, const void* from, size_t bytes,
                                     const std::vector<size_t>& at, void* to,
                                     const std::vector<size_t>& receive, cudaStream_t stream);
@@ -57,7 +57,7 @@ class CardGroup {
 
   private:
     struct Peer {
-        uint64_t block = 0;  ///< which of its blocks is mapped; 0: none
+        uint64_t block = 0;  ///< the number of its block that is mapped; 0: none
         void* base = nullptr;
     };
     CardGroup(Options options, std::unique_ptr<Page> page);
@@ -69,7 +69,7 @@ class CardGroup {
 
     const Options options_;
     const std::unique_ptr<Page> page_;
-    void* block_ = nullptr;   ///< what the others map
+    void* block_ = nullptr;   ///< the memory that the others map
     void* before_ = nullptr;  ///< the one before it, which they may still map
     size_t room_ = 0;
     uint64_t blocks_ = 0;    ///< so many were made

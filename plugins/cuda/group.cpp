@@ -53,7 +53,7 @@ absl::StatusOr<uint64_t> placeOf(const bulkhead_device* device) {
     return halves[0] ^ halves[1];
 }
 
-/// What rank 0 tells the others: where they meet, by NCCL or on one GPU.
+/// Rank 0 tells the others this: where they meet, by NCCL or on one GPU.
 struct Invitation {
     ncclUniqueId id{};
     char page[CardGroup::kNameLength]{};

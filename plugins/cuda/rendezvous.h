@@ -23,7 +23,7 @@ struct Rendezvous {
     bool mayShare = false;           ///< all ranks may be at one place; else no two
 };
 
-/// Where the ranks of a group turned out to be.
+/// The ranks of a group turn out to be so.
 enum class Seating { kApart, kTogether };
 
 /// `message` of rank 0 becomes that of all; of the same length everywhere, at most 4 KiB. Rank 0

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "backend/common/codec.h"
+#include "backend/service/run_library.h"
 #include "bulkhead/v1/service.grpc.pb.h"
 #include "tests/rpc/rpc_fixture.h"
 #include "tests/rpc/run_file.h"
@@ -270,6 +271,24 @@ TEST_F(RunsTest, AClosedReplayEndsItsWatch) {
     ASSERT_TRUE(await<client::Done>([&](auto reply) { client_->closeReplay(replay, reply); }).ok());
     ASSERT_TRUE(log.waitFor([](auto& l) { return !l.failures.empty(); }));
     EXPECT_FALSE(log.failures[0].retryable);
+}
+
+TEST_F(RunsTest, AReplayIsItsCallersAloneAndOneMayHaveEight) {
+    service::RunLibrary library(dir_ + "/runs.db", clock_);
+    const auto annas = library.openReplay("demo", "anna");
+    ASSERT_TRUE(annas.ok()) << annas.status();
+    EXPECT_TRUE(absl::IsNotFound(library.controlReplay(*annas, "victor", {}).status()));
+    EXPECT_TRUE(absl::IsNotFound(library.replayFeed(*annas, "victor").status()));
+    EXPECT_TRUE(absl::IsNotFound(library.closeReplay(*annas, "victor")));
+    EXPECT_TRUE(library.replayFeed(*annas, "anna").ok());
+    for (size_t i = 1; i < service::RunLibrary::kMostReplaysOfOne; ++i)
+        EXPECT_TRUE(library.openReplay("demo", "anna").ok());
+    const auto ninth = library.openReplay("demo", "anna");
+    EXPECT_TRUE(absl::IsResourceExhausted(ninth.status())) << ninth.status();
+    EXPECT_THAT(std::string(ninth.status().message()), HasSubstr("anna has 8 replays open"));
+    EXPECT_TRUE(library.openReplay("demo", "victor").ok());
+    ASSERT_TRUE(library.closeReplay(*annas, "anna").ok());
+    EXPECT_TRUE(library.openReplay("demo", "anna").ok());
 }
 
 TEST_F(RunsTest, ADaemonOfARunFileHasNoJobsAndSaysSo) {
