@@ -175,7 +175,7 @@ TEST_F(TrainingTest, KilledWholeItResumesExactlyOnce) {
     uint64_t newest = 0;  // of step 10, or a later one by now
     for (const auto& stored : runtime::storedCheckpoints(diskFiles(), dir + "/checkpoints")) {
         EXPECT_EQ(stored.run, runtime::runIdentity(diskFiles(), dir));
-        newest = std::max(newest, stored.step);
+        newest = std::max(newest, stored.last.step);
     }
     EXPECT_GE(newest, 10u);
     const auto runs = host_->comeBack();

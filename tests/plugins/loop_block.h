@@ -118,8 +118,8 @@ class Block {
     template <uint32_t kN, class F>
     void eachPair(Lines<kN>& lines, F&& f) const {
         eachSlot([&](uint32_t r) {
-            for (uint32_t c = 0; c < kN; c += 2)
-                f(r, c, lines.at[r * kN + c], lines.at[r * kN + c + 1]);
+            float* line = lines.at.data() + r * kN;
+            for (uint32_t c = 0; c < kN; c += 2) f(r, c, line[c], line[c + 1]);
         });
     }
     template <uint32_t kN, class F>
@@ -149,11 +149,15 @@ class Block {
     void add(Lines<kN>& lines, const Bf16* a, uint32_t lda, const Bf16* b, uint32_t ldb) {
         static_assert(kN % 16 == 0 && kK % 16 == 0);
         need(aligned(b, 32) && ldb % 8 == 0);
+        // Most of a small head, and of lines behind its rows, is zero.
         eachSlot([&](uint32_t r) {
-            for (uint32_t k = 0; k < kK; ++k)
+            float* line = lines.at.data() + r * kN;
+            for (uint32_t k = 0; k < kK; ++k) {
+                const float x = widen(a[r * lda + k]);
+                if (x == 0) continue;
                 for (uint32_t c = 0; c < kN; ++c)
-                    lines.at[r * kN + c] +=
-                        widen(a[r * lda + k]) * widen(b[kTurnB ? c * ldb + k : k * ldb + c]);
+                    line[c] += x * widen(b[kTurnB ? c * ldb + k : k * ldb + c]);
+            }
         });
     }
     template <uint32_t kN>

@@ -76,6 +76,7 @@ class Feed {
         BULKHEAD_UNROLL
         for (uint32_t n = 0; n < kEach; ++n) {
             const uint32_t i = block.thread() + n * block.threads();
+            if (i >= kRows * kEights) break;
             const uint32_t r = i / kEights, c = i % kEights * 8;
             // Behind `size` is what comes before it once more.
             const uint32_t row = kStanding || r < size ? r : size - 1;
