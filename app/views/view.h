@@ -44,8 +44,8 @@ class View : public QWidget {
     void setTitleShown(bool shown);
     /// The widget that gets the focus when the view is raised.
     virtual QWidget* focusTarget() = 0;
-    /// Whether a tab of another page is before this one, which counts as visible all the same, so
-    /// that no showEvent() says so. What the run did meanwhile is shown when it comes to the front.
+    /// A page whose tab lies behind another's counts as visible all the same, so that no
+    /// showEvent() says when it comes to the front. What the run did meanwhile is shown then.
     void setInFront(bool inFront);
 
   protected:

@@ -131,7 +131,7 @@ class DiskLock final : public FileLock {
     const std::shared_ptr<Held> held_;
 };
 
-/// Where the hole at the end of a file begins; nothing where there is none, or nobody can tell.
+/// The hole at the end of a file begins there; nothing: there is none, or nobody can tell.
 std::optional<uint64_t> endOfData(int fd) {
     struct stat info {};
     if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;

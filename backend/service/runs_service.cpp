@@ -148,7 +148,7 @@ class RunsService final : public v1::Runs::CallbackService {
             context, request, workers, std::move(object),
             [work = std::move(work)](RunLibrary& runs, const Caller&) { return work(runs); });
     }
-    /// Where it matters who calls.
+    /// The same for work that is told who calls.
     template <class Work>
     grpc::ServerUnaryReactor* ofCaller(grpc::CallbackServerContext* context,
                                        const google::protobuf::Message* request, std::string object,

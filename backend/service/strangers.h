@@ -40,9 +40,9 @@ int msUntil(std::chrono::steady_clock::time_point at);
 /// Thread: signedIn() any, the others one.
 class Strangers {
   public:
-    /// Who needs more than the first limit gets the second when nobody else has it. A first call
-    /// fits in the first; with TLS a handshake with a chain of certificates fits in the second, and
-    /// mostly in the first.
+    /// A stranger that needs more than the first limit gets the second when nobody else has it. A
+    /// first call fits in the first; with TLS a handshake with a chain of certificates fits in the
+    /// second, and mostly in the first.
     struct Limits {
         uint32_t first = 0;  ///< bytes
         uint32_t most = 0;

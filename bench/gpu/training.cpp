@@ -19,7 +19,7 @@ using llama_moe::gpu::Machine;
 using llama_moe::gpu::MachineApi;
 using llama_moe::gpu::MatrixProduct;
 
-/// Of resources/workloads/llama_moe.
+/// A model of resources/workloads/llama_moe.
 struct Size {
     const char* name;
     double dim, chunk;
@@ -118,7 +118,7 @@ class Trainer {
     Trainer& operator=(const Trainer&) = delete;
 
     const bulkhead_model_info& info() const { return info_; }
-    /// Of each snapshot, from its order to its end.
+    /// Each snapshot took so long, from its order to its end.
     const std::vector<double>& snapshotMs() const { return snapshotMs_; }
 
     /// One that step() takes snapshots by, made as a rank makes it.

@@ -154,7 +154,7 @@ class DeviceDirect final : public AllReduce {
                 plane_.reach(narrow() ? told_[m].out : told_[m].in, in.size_bytes());
             if (!theirs.ok()) return theirs.status();
             from_[m] = *theirs + at;
-            // What the gather reads: a device wants to know all of it before its first sum.
+            // The gather reads this: a device wants to know all of it before its first sum.
             if (const auto out = plane_.reach(told_[m].out, in.size_bytes()); !out.ok())
                 return out.status();
         }

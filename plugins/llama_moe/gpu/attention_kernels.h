@@ -68,6 +68,15 @@ struct AttentionTiles {
     BULKHEAD_BODY uint64_t logSumAt(const Tile& at, uint32_t head, uint64_t row) const {
         return (at.sample * heads + head) * sequence + row;
     }
+    /// A tile of keys from row `key` on that the queries `at` may see, and of values behind it.
+    template <uint32_t kWidth, class Block>
+    BULKHEAD_BODY void fetchKeys(Block& block, Bf16* to, const Tile& at, uint32_t kvHead,
+                                 uint64_t key) const {
+        const uint32_t count = rowsFrom<kTile>(key, at.row + at.rows);
+        fetchTile<kTile, kWidth>(block, to, qkv + keyAt(at, kvHead, key), width(), count, headDim);
+        fetchTile<kTile, kWidth>(block, to + kTile * strideOf(kWidth),
+                                 qkv + valueAt(at, kvHead, key), width(), count, headDim);
+    }
     /// By how many rows `a` lies behind `b`; they are of one chunk.
     BULKHEAD_BODY static int32_t apart(uint64_t a, uint64_t b) {
         return static_cast<int32_t>(static_cast<int64_t>(a - b));
@@ -142,13 +151,8 @@ struct AttentionForward {
             all.at[slot] = 0;
         });
         const auto fetch = [&](uint64_t i) {
-            const uint64_t key = at.chunkBegin + i * kTile;
-            const uint32_t count = AttentionTiles::rowsFrom<kTile>(key, end);
-            Bf16* k = keys + i % kLead * 2 * kKeys;
-            fetchTile<kTile, kWidth>(block, k, in.qkv + in.keyAt(at, kvHead, key), in.width(),
-                                     count, in.headDim);
-            fetchTile<kTile, kWidth>(block, k + kKeys, in.qkv + in.valueAt(at, kvHead, key),
-                                     in.width(), count, in.headDim);
+            in.template fetchKeys<kWidth>(block, keys + i % kLead * 2 * kKeys, at, kvHead,
+                                          at.chunkBegin + i * kTile);
         };
         inTurn(block, (end - at.chunkBegin + kTile - 1) / kTile, fetch, [&](uint64_t i) {
             const uint64_t key = at.chunkBegin + i * kTile;
@@ -309,13 +313,8 @@ struct AttentionBackQueries {
         typename Block::template Lines<kWidth> dQ;
         block.clear(dQ);
         const auto fetch = [&](uint64_t i) {
-            const uint64_t key = at.chunkBegin + i * kTile;
-            const uint32_t count = AttentionTiles::rowsFrom<kTile>(key, end);
-            Bf16* k = keys + i % kLead * 2 * kKeys;
-            fetchTile<kTile, kWidth>(block, k, in.qkv + in.keyAt(at, kvHead, key), in.width(),
-                                     count, in.headDim);
-            fetchTile<kTile, kWidth>(block, k + kKeys, in.qkv + in.valueAt(at, kvHead, key),
-                                     in.width(), count, in.headDim);
+            in.template fetchKeys<kWidth>(block, keys + i % kLead * 2 * kKeys, at, kvHead,
+                                          at.chunkBegin + i * kTile);
         };
         inTurn(block, (end - at.chunkBegin + kTile - 1) / kTile, fetch, [&](uint64_t i) {
             for (uint32_t part = 0; part < kTile; part += kPart) {

@@ -57,7 +57,7 @@ class DeviceCopy {
 
     /// Behind those before it; its number, from 1.
     uint64_t begin(Order order);
-    /// As begin(), for a whole state: `to` lives until `done` was called. It is lent the room that
+    /// begin() for a whole state: `to` lives until `done` was called. It is lent the room that
     /// was made, unless somebody still reads the state before there; then, or where there is none,
     /// the state goes piece by piece into memory of its own.
     uint64_t snapshot(uint64_t bytes, Put put, StateBytes* to, Done done);
