@@ -40,6 +40,7 @@ std::string hashOf(const std::string& previous, const AuditEntry& entry) {
 struct Row {
     AuditEntry entry;
     std::string hash;
+    bool typed = true;  ///< every column has the type of its declaration
 };
 
 /// Binds and reads the fields of an entry by their order.
@@ -55,14 +56,21 @@ struct Binder {
 struct Getter {
     SQLite::Statement& statement;
     int at = 0;
+    bool typed = true;
     void operator()(std::string_view, std::string& value) {
-        value = statement.getColumn(at++).getString();
+        const SQLite::Column column = statement.getColumn(at++);
+        typed = typed && column.isText();
+        value = column.getString();
     }
     void operator()(std::string_view, int64_t& value) {
-        value = statement.getColumn(at++).getInt64();
+        const SQLite::Column column = statement.getColumn(at++);
+        typed = typed && column.isInteger();
+        value = column.getInt64();
     }
-    void operator()(std::string_view, uint64_t& value) {
-        value = static_cast<uint64_t>(statement.getColumn(at++).getInt64());
+    void operator()(std::string_view name, uint64_t& value) {
+        int64_t number = 0;
+        (*this)(name, number);
+        value = static_cast<uint64_t>(number);
     }
 };
 
@@ -70,7 +78,8 @@ Row rowOf(SQLite::Statement& statement) {
     Row row;
     Getter get{statement};
     AuditEntry::fields(row.entry, get);
-    row.hash = statement.getColumn(get.at).getString();
+    get("hash", row.hash);
+    row.typed = get.typed;
     return row;
 }
 
@@ -197,7 +206,7 @@ class AuditLog::Impl {
         uint64_t expected = 1;
         for (; all.executeStep(); ++expected) {
             Row row = rowOf(all);
-            if (row.entry.seq != expected || hashOf(previous, row.entry) != row.hash)
+            if (!row.typed || row.entry.seq != expected || hashOf(previous, row.entry) != row.hash)
                 return expected;
             previous = std::move(row.hash);
         }

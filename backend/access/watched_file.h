@@ -21,12 +21,16 @@ namespace bulkhead::access {
 template <class T>
 class WatchedFile {
   public:
+    /// What counts when the file is removed after it was read.
+    enum class WhenRemoved { kNothing, kContentBefore };
     /// NotFound: there is none.
     using Read = std::function<absl::StatusOr<T>(const std::string& path)>;
 
     /// Fails as `read` does, but for NotFound.
-    static absl::StatusOr<std::unique_ptr<WatchedFile>> open(std::string path, Read read) {
-        std::unique_ptr<WatchedFile> file(new WatchedFile(std::move(path), std::move(read)));
+    static absl::StatusOr<std::unique_ptr<WatchedFile>> open(std::string path, WhenRemoved removed,
+                                                             Read read) {
+        std::unique_ptr<WatchedFile> file(
+            new WatchedFile(std::move(path), removed, std::move(read)));
         {
             const MutexLock lock(file->mutex_);
             file->seen_ = file->look();
@@ -39,10 +43,12 @@ class WatchedFile {
         const MutexLock lock(mutex_);
         const Seen found = look();
         if (found == seen_) return value_;
+        const bool removed = found == Seen();
         seen_ = found;
         const absl::Status status = take();
         if (status.ok())
-            spdlog::info("{} was read again", path_);
+            spdlog::log(removed ? spdlog::level::warn : spdlog::level::info, "{} was {}", path_,
+                        removed ? "removed; what it said counts no longer" : "read again");
         else
             spdlog::error("{}; what it said before counts", std::string(status.message()));
         return value_;
@@ -58,7 +64,8 @@ class WatchedFile {
         bool operator==(const Seen&) const = default;
     };
 
-    WatchedFile(std::string path, Read read) : path_(std::move(path)), read_(std::move(read)) {}
+    WatchedFile(std::string path, WhenRemoved removed, Read read)
+        : path_(std::move(path)), removed_(removed), read_(std::move(read)) {}
 
     Seen look() const {
         struct stat info {};
@@ -69,12 +76,16 @@ class WatchedFile {
 
     absl::Status take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         auto value = read_(path_);
-        if (!value.ok() && !absl::IsNotFound(value.status())) return value.status();
+        const bool missing = absl::IsNotFound(value.status());
+        if (missing && removed_ == WhenRemoved::kContentBefore && value_ != nullptr)
+            return absl::NotFoundError(path_ + ": was removed");
+        if (!value.ok() && !missing) return value.status();
         value_ = std::make_shared<const T>(value.ok() ? *std::move(value) : T());
         return absl::OkStatus();
     }
 
     const std::string path_;
+    const WhenRemoved removed_;
     const Read read_;
     Mutex mutex_;
     Seen seen_ ABSL_GUARDED_BY(mutex_);

@@ -42,13 +42,17 @@ model::JobInfo infoOf(const runtime::JobStatus& status) {
 
 }  // namespace
 
+absl::Status ControllerBackend::mayReadModel(const std::string& path) const {
+    return allowed_.list ? checkModelFile(*allowed_.list, path, allowed_.file) : absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
                                                      const std::string& resumeFrom,
-                                                     const service::Call&) {
+                                                     const service::Call& call) {
     // Said before a run is opened, so that a job that cannot run leaves no empty one behind.
     if (absl::Status status = model::checkJob(spec); !status.ok()) return status;
     if (allowed_.list) {
-        // Before its text and its checkpoint are read; a [model] file was, with the job's own.
+        // Before its text and its checkpoint are read.
         if (absl::Status s = checkAllowed(*allowed_.list, spec, allowed_.file); !s.ok()) return s;
         if (resumeFrom.find('/') != std::string::npos)
             if (absl::Status s =
@@ -60,6 +64,8 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
     if (!resumeFrom.empty())
         if (absl::Status status = controller_.canResume(resumeFrom, spec); !status.ok())
             return status;
+    if (call.gaveUp && call.gaveUp())
+        return absl::CancelledError("the caller gave up before the job was started");
     const auto run = history_.open(spec.name, [&](const std::string& name) {
         if (spec.checkpointDir.empty()) return absl::OkStatus();
         return runtime::claimCheckpoints(diskFiles(),

@@ -29,6 +29,7 @@ class ControllerBackend final : public service::Backend {
     ControllerBackend(runtime::Controller& controller, HistorySink& history, Allowed allowed)
         : controller_(controller), history_(history), allowed_(std::move(allowed)) {}
 
+    absl::Status mayReadModel(const std::string& path) const override;
     absl::StatusOr<std::string> start(const model::JobSpec& spec, const std::string& resumeFrom,
                                       const service::Call& call) override;
     std::vector<model::JobInfo> jobs() override;

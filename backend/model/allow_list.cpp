@@ -54,6 +54,7 @@ absl::StatusOr<std::optional<AllowList>> readAllowList(const std::string& file) 
     if (reader.failed()) return reader.status();
     for (const auto& [key, roots] : {std::pair{"plugins", &list.plugins},
                                      {"data", &list.data},
+                                     {"models", &list.models},
                                      {"checkpoints", &list.checkpoints}})
         for (size_t i = 0; i < roots->size(); ++i)
             if (!(*roots)[i].starts_with('/'))
@@ -97,6 +98,12 @@ absl::Status checkAllowed(const AllowList& list, const JobSpec& spec, const std:
     if (!spec.checkpointDir.empty() && !isBelowAny(spec.checkpointDir, list.checkpoints))
         return refused("checkpoint_dir", spec.checkpointDir, "checkpoints", list.checkpoints, file);
     return absl::OkStatus();
+}
+
+absl::Status checkModelFile(const AllowList& list, const std::string& path,
+                            const std::string& file) {
+    if (isBelowAny(path, list.models)) return absl::OkStatus();
+    return refused("model.file", path, "models", list.models, file);
 }
 
 absl::Status checkResume(const AllowList& list, const std::string& manifest,

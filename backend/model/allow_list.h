@@ -18,6 +18,7 @@ struct AllowList {
     std::vector<std::string> commands;     ///< programs: paths, or names that PATH has
     std::vector<std::string> plugins;      ///< folders of workloads and devices named by a path
     std::vector<std::string> data;         ///< folders and files of training text
+    std::vector<std::string> models;       ///< folders and files for `file` of a [model] table
     std::vector<std::string> checkpoints;  ///< folders for `checkpoint_dir`
     std::vector<std::string> environment;  ///< variables of a command: NAME, or PREFIX*
     template <class Self, class Visitor>
@@ -25,6 +26,7 @@ struct AllowList {
         visit("commands", self.commands);
         visit("plugins", self.plugins);
         visit("data", self.data);
+        visit("models", self.models);
         visit("checkpoints", self.checkpoints);
         visit("environment", self.environment);
     }
@@ -39,6 +41,9 @@ absl::StatusOr<std::optional<AllowList>> readAllowList(const std::string& file);
 
 /// PermissionDenied naming key, value, what is allowed, and `file`, where the list was read.
 absl::Status checkAllowed(const AllowList& list, const JobSpec& spec, const std::string& file);
+/// The same for the `file` of a job's [model] table.
+absl::Status checkModelFile(const AllowList& list, const std::string& path,
+                            const std::string& file);
 /// The same for a checkpoint's manifest that a job goes on from: allowed below `stateDir` too.
 absl::Status checkResume(const AllowList& list, const std::string& manifest,
                          const std::string& stateDir, const std::string& file);

@@ -47,8 +47,8 @@ std::string resolved(const std::string& path, const fs::path& folder) {
 }
 
 /// The [model] table as text, after the keys of the file that its key `file` names.
-absl::Status takeModel(const toml::table& root, const fs::path& folder, TomlReader& reader,
-                       JobSpec& spec) {
+absl::Status takeModel(const toml::table& root, const fs::path& folder, const MayReadModel& mayRead,
+                       TomlReader& reader, JobSpec& spec) {
     const toml::node* node = root.get("model");
     if (!node) return absl::OkStatus();
     const toml::table* table = node->as_table();
@@ -63,6 +63,8 @@ absl::Status takeModel(const toml::table& root, const fs::path& folder, TomlRead
             return reader.status();
         }
         const std::string path = resolved(file->as_string()->get(), folder);
+        if (mayRead)
+            if (absl::Status s = mayRead(path); !s.ok()) return s;
         const absl::StatusOr<std::string> text = readText(path);
         if (!text.ok()) {
             reader.failAt(file->source(),
@@ -102,12 +104,12 @@ void fillIn(JobSpec& spec, std::string_view name, const fs::path& folder) {
 }  // namespace
 
 absl::StatusOr<JobSpec> parseJob(std::string_view text, std::string_view name,
-                                 const fs::path& folder) {
+                                 const fs::path& folder, const MayReadModel& mayRead) {
     toml::table root;
     if (absl::Status s = parseToml(text, name, root); !s.ok()) return s;
     TomlReader reader{std::string(name)};
     JobSpec spec;
-    if (absl::Status s = takeModel(root, folder, reader, spec); !s.ok()) return s;
+    if (absl::Status s = takeModel(root, folder, mayRead, reader, spec); !s.ok()) return s;
     if (const auto word = root["faults"].value<std::string>()) {
         if (*word != "on" && *word != "off") {
             reader.failAt(root.get("faults")->source(),

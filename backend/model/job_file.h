@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,9 +29,13 @@ namespace bulkhead::model {
 /// empty, and whoever runs the job gives it a folder of its own.
 [[nodiscard]] absl::StatusOr<JobSpec> readJobFile(const std::filesystem::path& file);
 
+/// Says why the `file` of a [model] table may not be read, if so. Empty: every file may be.
+using MayReadModel = std::function<absl::Status(const std::string& path)>;
+
 /// The same from text; `name` stands for the file in messages, `folder` for where it would lie.
 [[nodiscard]] absl::StatusOr<JobSpec> parseJob(std::string_view toml, std::string_view name,
-                                               const std::filesystem::path& folder);
+                                               const std::filesystem::path& folder,
+                                               const MayReadModel& mayRead = {});
 
 /// Checks that need no file: counts of at least one, samples that divide over
 /// shards and micro-batches, every replica placed exactly once, min_replicas within replicas,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct Call {
     uint64_t expectedRevision = 0;  ///< 0: any
     std::string by;
     bool mayInject = true;  ///< faults
+    /// True when nobody waits for the answer any more. Empty: somebody does.
+    std::function<bool()> gaveUp{};
 };
 
 /// Who watches one job. Called by one thread at a time; must not block and must not call the
@@ -41,8 +44,11 @@ class Subscriber {
 class Backend {
   public:
     virtual ~Backend() = default;
+    /// PermissionDenied when no job may take its model from this file.
+    virtual absl::Status mayReadModel(const std::string& path) const = 0;
     /// Returns the id of the new job. `resumeFrom`: a checkpoint manifest or an earlier run; empty:
-    /// a fresh start.
+    /// a fresh start. Reads the job's text, which may take long; Cancelled, and nothing started,
+    /// when the caller gave up meanwhile.
     virtual absl::StatusOr<std::string> start(const model::JobSpec& spec,
                                               const std::string& resumeFrom, const Call& call) = 0;
     virtual std::vector<model::JobInfo> jobs() = 0;

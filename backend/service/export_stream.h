@@ -57,10 +57,11 @@ class ExportStream final : public grpc::ServerWriteReactor<v1::ExportChunk> {
 
     /// `share` is destroyed when the export is over.
     ExportStream(grpc::CallbackServerContext& context, Workers& workers, Open& open,
-                 std::shared_ptr<void> share, std::chrono::milliseconds patience, Write write)
+                 const std::string& caller, std::shared_ptr<void> share,
+                 std::chrono::milliseconds patience, Write write)
         : context_(context), open_(open), share_(std::move(share)), patience_(patience) {
         open_.enter();
-        workers.post([this, write = std::move(write)] {
+        workers.post(caller, [this, write = std::move(write)] {
             Pieces pieces(*this);
             std::ostream out(&pieces);
             const absl::Status status = write(out);

@@ -4,8 +4,6 @@
 #include <toml++/toml.h>
 #include <sstream>
 
-#include "backend/model/job_file.h"
-
 namespace bulkhead::service {
 namespace {
 
@@ -50,26 +48,27 @@ std::string withoutPlace(const std::string& message, const std::string& name) {
 
 absl::StatusOr<model::JobSpec> parseJobText(const std::string& text, const std::string& fileName,
                                             const std::string& baseDir,
-                                            const std::vector<std::string>& overrides) {
+                                            const std::vector<std::string>& overrides,
+                                            const model::MayReadModel& mayRead) {
     const std::string name = fileName.empty() ? "job" : fileName;
-    if (overrides.empty()) return model::parseJob(text, name, baseDir);
+    if (overrides.empty()) return model::parseJob(text, name, baseDir, mayRead);
     try {
         toml::table table = toml::parse(text, name);
         for (const std::string& one : overrides)
             if (absl::Status status = apply(table, one); !status.ok()) return status;
         std::ostringstream merged;
         merged << table;
-        auto spec = model::parseJob(merged.str(), name, baseDir);
+        auto spec = model::parseJob(merged.str(), name, baseDir, mayRead);
         if (spec.ok()) return spec;
         // The merged text has lines of its own that nobody can look up.
         const std::string what = withoutPlace(std::string(spec.status().message()), name);
-        const auto plain = model::parseJob(text, name, baseDir);
+        const auto plain = model::parseJob(text, name, baseDir, mayRead);
         if (!plain.ok() && withoutPlace(std::string(plain.status().message()), name) == what)
             return plain;
         return absl::Status(spec.status().code(), name + " with overrides: " + what);
     } catch (const toml::parse_error&) {
         // It says the same, with file and line.
-        return model::parseJob(text, name, baseDir);
+        return model::parseJob(text, name, baseDir, mayRead);
     }
 }
 

@@ -10,11 +10,12 @@
 namespace bulkhead::service {
 namespace {
 
-absl::StatusOr<model::JobSpec> specOf(const v1::StartJobRequest& request) {
+absl::StatusOr<model::JobSpec> specOf(const v1::StartJobRequest& request, const Backend& backend) {
     if (request.has_text()) {
         const v1::JobText& text = request.text();
         return parseJobText(text.text(), text.file_name(), text.base_dir(),
-                            {text.overrides().begin(), text.overrides().end()});
+                            {text.overrides().begin(), text.overrides().end()},
+                            [&](const std::string& path) { return backend.mayReadModel(path); });
     }
     if (request.has_spec()) return proto::fromMessage<model::JobSpec>(request.spec());
     return absl::InvalidArgumentError("the request names no job; send a spec or the text of one");
@@ -37,7 +38,7 @@ class JobsService final : public v1::Jobs::CallbackService {
                                        v1::JobInfo* response) override {
         return change(shared_, context, request, response, [=, this](const Call& call) {
             if (shared_.backend == nullptr) return readOnly();
-            const auto spec = specOf(*request);
+            const auto spec = specOf(*request, *shared_.backend);
             if (!spec.ok()) return withDetail(spec.status(), "job", "");
             if (!spec->faults.empty() && !call.mayInject)
                 return absl::PermissionDeniedError(

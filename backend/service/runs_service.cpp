@@ -87,8 +87,8 @@ class RunsService final : public v1::Runs::CallbackService {
                                " exports open, and one caller may have no more at a time")),
                            "run", request->run(), "read one of them to its end, or end it"));
         return new ExportStream(
-            *context, shared_.exports, shared_.open, std::move(share), shared_.exportPatience,
-            [runs = shared_.runs, wanted = *request](std::ostream& out) {
+            *context, shared_.exports, shared_.open, caller->name, std::move(share),
+            shared_.exportPatience, [runs = shared_.runs, wanted = *request](std::ostream& out) {
                 const auto what = wanted.what() == v1::EXPORT_WHAT_EVENTS
                                       ? RunLibrary::What::kEvents
                                       : RunLibrary::What::kLedger;

@@ -86,13 +86,14 @@ absl::StatusOr<Gate::Options> whoIsKnown(const ServerOptions& options) {
         known.token = *std::move(token);
     }
     if (!options.access.empty()) {
-        auto access = AccessFile::open(options.access, &access::AccessList::read);
+        auto access = AccessFile::open(options.access, AccessFile::WhenRemoved::kNothing,
+                                       &access::AccessList::read);
         if (!access.ok()) return access.status();
         known.access = *std::move(access);
     }
     if (!options.certs.empty()) {
-        auto revoked =
-            RevokedFile::open((fs::path(options.certs) / "crl.pem").string(), &readRevoked);
+        auto revoked = RevokedFile::open((fs::path(options.certs) / "crl.pem").string(),
+                                         RevokedFile::WhenRemoved::kContentBefore, &readRevoked);
         if (!revoked.ok()) return revoked.status();
         known.revoked = *std::move(revoked);
     }

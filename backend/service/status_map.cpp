@@ -6,12 +6,17 @@
 #include <grpcpp/support/status.h>
 
 #include "absl/strings/cord.h"
+#include "backend/model/names.h"
 #include "bulkhead/v1/service.pb.h"
 
 namespace bulkhead::service {
 namespace {
 
 constexpr char kPayload[] = "bulkhead.v1.ErrorDetail";
+// Bytes. All of it is in the trailers of a call, of which gRPC takes 8 KiB.
+constexpr size_t kLongestCause = 1500;
+constexpr size_t kLongestHint = 500;
+constexpr size_t kLongestObject = 200;
 
 /// "waits for r3" -> "Waits for r3."
 std::string sentence(std::string text) {
@@ -75,8 +80,10 @@ grpc::Status toGrpc(const absl::Status& status) {
         cause.resize(at);
     }
     if (detail.hint().empty()) detail.set_hint(usualRemedy(status.code()));
+    detail.set_hint(model::shortened(detail.hint(), kLongestHint));
+    detail.set_object(model::shortened(detail.object(), kLongestObject));
     detail.set_retryable(isRetryable(status.code()));
-    cause = sentence(std::move(cause));
+    cause = sentence(model::shortened(cause, kLongestCause));
     v1::StatusDetails details;
     details.set_code(static_cast<int>(status.code()));
     details.set_message(cause);

@@ -19,7 +19,7 @@ namespace bulkhead::service {
 
 /// The one place where an absl::Status becomes a grpc::Status: the same code, the cause as its
 /// message, and an ErrorDetail (service.proto). A message that reads "cause; remedy" is split
-/// there unless a hint was attached.
+/// there unless a hint was attached. Texts that a caller made long are shortened.
 grpc::Status toGrpc(const absl::Status& status);
 
 /// Ends a call whose handler is not ours, or still writes: at once, past what waits for its reader.

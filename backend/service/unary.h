@@ -24,7 +24,8 @@ grpc::ServerUnaryReactor* answerTo(const Context& shared, grpc::CallbackServerCo
         reactor->Finish(toGrpc(caller.status()));
         return reactor;
     }
-    workers.post([reactor, context, caller = *std::move(caller), work = std::move(work)] {
+    const std::string name = caller->name;
+    workers.post(name, [reactor, context, caller = *std::move(caller), work = std::move(work)] {
         // Whoever gave up while the call waited for its turn costs no more than that.
         reactor->Finish(context->IsCancelled() ? grpc::Status::CANCELLED : toGrpc(work(caller)));
     });
@@ -58,7 +59,8 @@ grpc::ServerUnaryReactor* change(const Context& shared, grpc::CallbackServerCont
             // elsewhere only what was proved counts.
             const bool ownWord = caller.via == "socket" && !mutation.by().empty();
             const Call call{mutation.request_id(), mutation.expected_revision(),
-                            ownWord ? mutation.by() : caller.name, caller.faults};
+                            ownWord ? mutation.by() : caller.name, caller.faults,
+                            [context] { return context->IsCancelled(); }};
             const absl::Status status = shared.requests.once(call.requestId, *request, *response,
                                                              [&] { return work(call); });
             shared.auditor.changed(*context, caller, *request, *response, status);

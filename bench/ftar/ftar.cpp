@@ -124,10 +124,13 @@ void costs(Report& report, const Run& run) {
             cost(report, run, name + ", beside a bare sum that keeps the input", named(way), kept,
                  bytes, std::nullopt);
         }
-        cost(report, run, "authenticated frames, tcp", named("tcp"), named("tcp unsummed"), bytes,
-             10);
-        cost(report, run, "encrypted frames, tcp", named("tcp encrypted"), named("tcp unsummed"),
-             bytes, std::nullopt);
+    }
+    for (const size_t bytes : kSizes) {
+        if (bytes > run.largest) continue;
+        const Contender& unsummed = named("tcp unsummed");
+        cost(report, run, "authenticated frames, tcp", named("tcp"), unsummed, bytes, 10);
+        cost(report, run, "encrypted frames, tcp", named("tcp encrypted"), unsummed, bytes,
+             std::nullopt);
     }
 }
 

@@ -72,6 +72,10 @@ class WatchedFileTest : public ::testing::Test {
     }
     ~WatchedFileTest() override { std::filesystem::remove_all(dir_); }
     std::string path() const { return dir_ + "/access.toml"; }
+    using File = WatchedFile<AccessList>;
+    auto open(File::WhenRemoved removed = File::WhenRemoved::kNothing) const {
+        return File::open(path(), removed, &AccessList::read);
+    }
     void write(const std::string& text) {
         // A file of its own each time, as the tools write it.
         std::ofstream(path() + ".new") << text;
@@ -82,7 +86,7 @@ class WatchedFileTest : public ::testing::Test {
 };
 
 TEST_F(WatchedFileTest, IsReadAgainWhenItChangesAndKeepsTheLastThatCouldBeUsed) {
-    auto file = WatchedFile<AccessList>::open(path(), &AccessList::read);
+    auto file = open();
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_TRUE((*file)->now()->principals().empty());
     write("[[principal]]\nname = \"anna\"\nrole = \"viewer\"\n");
@@ -95,10 +99,21 @@ TEST_F(WatchedFileTest, IsReadAgainWhenItChangesAndKeepsTheLastThatCouldBeUsed) 
     EXPECT_TRUE((*file)->now()->principals().empty()) << "nobody, once it is gone";
 }
 
+TEST_F(WatchedFileTest, WhatTakesAwayGoesOnWhenItsFileIsRemoved) {
+    auto file = open(File::WhenRemoved::kContentBefore);
+    ASSERT_TRUE(file.ok()) << file.status();
+    write("[[principal]]\nname = \"anna\"\nrole = \"viewer\"\n");
+    EXPECT_NE((*file)->now()->named("anna"), nullptr);
+    std::filesystem::remove(path());
+    EXPECT_NE((*file)->now()->named("anna"), nullptr);
+    write("");
+    EXPECT_EQ((*file)->now()->named("anna"), nullptr) << "an empty file says so";
+}
+
 TEST_F(WatchedFileTest, OneThatOthersMayWriteIsRefused) {
     write("");
     ::chmod(path().c_str(), 0620);
-    const auto file = WatchedFile<AccessList>::open(path(), &AccessList::read);
+    const auto file = open();
     ASSERT_FALSE(file.ok());
     EXPECT_THAT(std::string(file.status().message()), HasSubstr("chmod go-w"));
 }

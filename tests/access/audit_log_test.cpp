@@ -127,6 +127,8 @@ TEST_F(AuditLogTest, ShowsWhatWasChangedRemovedOrCutOff) {
         {"DELETE FROM audit WHERE seq = 1", 1},
         {"UPDATE audit SET seq = 9 WHERE seq = 5", 5},
         {"UPDATE audit SET hash = '' WHERE seq = 4", 4},
+        {"UPDATE audit SET principal = CAST(principal AS BLOB) WHERE seq = 3", 3},
+        {"UPDATE audit SET hash = CAST(hash AS BLOB) WHERE seq = 5", 5},
     };
     for (const auto& [sql, broken] : changes) {
         std::filesystem::remove_all(dir_);

@@ -1073,6 +1073,7 @@ TEST_F(WholeJobTest, ADaemonWithAnAllowListStartsNoJobThatUsesAnythingElse) {
          {std::tuple{"workload", "workload=\"/tmp/evil.so\"", ""},
           {"domains.t", "domains=[{name=\"t\", paths=[\"/etc/passwd\"]}]", ""},
           {"checkpoint_dir", "checkpoint_dir=\"/tmp\"", ""},
+          {"model.file", "model.file=\"/etc/hostname\"", ""},
           {"resume", "steps=3", "/etc/manifest.json"}}) {
         const auto refused = start({value}, resume);
         ASSERT_FALSE(refused.ok()) << value;

@@ -31,7 +31,8 @@ class AllowListTest : public testing::Test {
     }
     std::string at(const std::string& name) const { return (folder_ / name).string(); }
     AllowList list() const {
-        return {{"sh"}, {at("plugins")}, {at("data")}, {at("ckpt")}, {"NCCL_*", "LANG"}};
+        return {{"sh"},         {at("plugins")}, {at("data")},
+                {at("models")}, {at("ckpt")},    {"NCCL_*", "LANG"}};
     }
     std::string refusal(const JobSpec& spec) const {
         return std::string(checkAllowed(list(), spec, "allow.toml").message());

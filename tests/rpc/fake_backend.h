@@ -60,10 +60,14 @@ class FakeBackend final : public service::Backend {
 
     /// Runs at the start of every call, outside the lock.
     std::function<void()> onCall;
+    /// Runs in the place of what a start reads first.
+    std::function<void(const service::Call&)> onStart;
 
+    absl::Status mayReadModel(const std::string&) const override { return absl::OkStatus(); }
     absl::StatusOr<std::string> start(const model::JobSpec& spec, const std::string&,
                                       const service::Call& call) override {
         enter(call);
+        if (onStart) onStart(call);
         if (spec.replicas == 0) return absl::InvalidArgumentError("replicas is 0; use at least 1");
         addJob(spec.name).replicas = spec.replicas;
         return spec.name;

@@ -63,6 +63,17 @@ TEST_F(JobsTest, AJobThatIsNotThereIsNamedWithARemedy) {
     EXPECT_FALSE(job.failure().retryable);
 }
 
+TEST_F(JobsTest, ALongNameComesBackShortened) {
+    serve(unixOptions());
+    const auto client = connect();
+    const auto job = await<model::JobInfo>(
+        [&](auto reply) { client->getJob(std::string(1'900'000, 'x'), reply); });
+    ASSERT_FALSE(job.ok());
+    EXPECT_EQ(job.failure().code, FailureCode::kNotFound);
+    EXPECT_THAT(job.failure().cause, HasSubstr("There is no job \"xxx"));
+    EXPECT_LT(job.failure().cause.size(), 2000u);
+}
+
 TEST_F(JobsTest, AnUnreadableJobTextNamesFileAndLine) {
     serve(unixOptions());
     const auto client = connect();
@@ -169,6 +180,28 @@ TEST_F(JobsTest, ACallPastItsDeadlineTimesOut) {
     EXPECT_TRUE(job.failure().retryable);
 }
 
+TEST_F(JobsTest, AStartKnowsWhenItsCallerGaveUp) {
+    std::promise<bool> knew;
+    backend_.onStart = [&](const service::Call& call) {
+        const auto end = std::chrono::steady_clock::now() + kForever;
+        while (!call.gaveUp() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        knew.set_value(call.gaveUp());
+    };
+    serve(unixOptions());
+    client::Options options;
+    options.target = "unix:" + socket();
+    options.deadline = std::chrono::milliseconds(50);
+    auto client = client::Client::open(options);
+    ASSERT_TRUE(client.ok());
+    const auto job = await<model::JobInfo>(
+        [&](auto reply) { client.value()->startJob(model::JobSpec{}, {}, reply); });
+    ASSERT_FALSE(job.ok());
+    EXPECT_EQ(job.failure().code, FailureCode::kTimeout);
+    auto future = knew.get_future();
+    ASSERT_EQ(future.wait_for(2 * kForever), std::future_status::ready);
+    EXPECT_TRUE(future.get());
+}
+
 TEST_F(JobsTest, DestroyingTheClientCancelsWhatIsUnderWay) {
     struct Entered {  // the call goes on in the server's thread when this function has returned
         std::promise<void> promise;
@@ -196,7 +229,7 @@ TEST_F(JobsTest, DestroyingTheClientCancelsWhatIsUnderWay) {
 }
 
 TEST_F(JobsTest, ReadsThatHangOrWereAbandonedDoNotKeepAStopWaiting) {
-    constexpr int kHanging = 2;  // as many as the server has threads for reads
+    constexpr int kHanging = 1;  // as many as the server has threads for reads of one caller
     std::atomic<int> entered;
     std::atomic<bool> held;
     backend_.onCall = [&] {
