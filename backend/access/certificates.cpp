@@ -336,11 +336,13 @@ absl::StatusOr<Certificate> checkCertificates(const fs::path& folder, int64_t no
 
 absl::StatusOr<Authority> Authority::init(const fs::path& folder, const std::string& name,
                                           int64_t nowS) {
+    if (absl::Status status = makeFolder(folder / "issued"); !status.ok()) return status;
+    const auto held = holdFolder(folder.string());
+    if (!held.ok()) return held.status();
     if (fs::exists(folder / "ca.key"))
         return absl::AlreadyExistsError(concat(folder.string(),
                                                " has an authority; use it, or name another folder "
                                                "with --authority"));
-    if (absl::Status status = makeFolder(folder / "issued"); !status.ok()) return status;
     ::chmod(folder.c_str(), 0700);
     const Key key(::EVP_EC_gen("P-256"));
     auto root = sign({name, {}, true, nowS - kEarlierS, nowS + kAuthorityDays * kDayS}, key.get(),
@@ -370,6 +372,8 @@ absl::StatusOr<Certificate> Authority::issue(const std::string& name,
         return absl::InvalidArgumentError(
             concat("name: expected ", model::kFileNameRule, ", found \"", name, "\""));
     if (absl::Status status = checkHosts(hosts); !status.ok()) return status;
+    const auto held = holdFolder(folder_.string());
+    if (!held.ok()) return held.status();
     if (fs::exists(out / "cert.pem") || fs::exists(out / "key.pem"))
         return absl::AlreadyExistsError(
             concat(out.string(),
@@ -394,6 +398,8 @@ absl::StatusOr<Certificate> Authority::issue(const std::string& name,
 }
 
 absl::StatusOr<Certificate> Authority::renew(int days, int64_t nowS, const fs::path& out) const {
+    const auto held = holdFolder(folder_.string());
+    if (!held.ok()) return held.status();
     const auto old = readCertificate(out / "cert.pem");
     if (!old.ok()) return old.status();
     const auto secret = readKeyText(out / "key.pem");
@@ -435,6 +441,8 @@ absl::StatusOr<std::vector<std::string>> Authority::revoked() const {
 
 absl::StatusOr<std::vector<Certificate>> Authority::revoke(const std::string& nameOrSerial,
                                                            int64_t nowS) const {
+    const auto held = holdFolder(folder_.string());
+    if (!held.ok()) return held.status();
     auto signer = signerOf(folder_);
     if (!signer.ok()) return signer.status();
     auto serials = revoked();

@@ -67,16 +67,24 @@ absl::StatusOr<AccessList> listIn(const std::string& file) {
     return list;
 }
 
+/// Held from before the list is read until it was written: two who change it take turns.
+absl::StatusOr<UniqueFd> hold(const std::string& file) {
+    const fs::path folder = fs::absolute(file).parent_path();
+    std::error_code ignored;
+    fs::create_directories(folder, ignored);
+    return holdFolder(folder.string());
+}
+
 absl::Status keep(const AccessList& list, const std::string& file) {
     // Read back first: what is written must be what a daemon can read.
     if (auto read = AccessList::parse(list.text(), file); !read.ok()) return read.status();
-    std::error_code ignored;
-    fs::create_directories(fs::path(file).parent_path(), ignored);
     return writeDurably(diskFiles(), file, list.text());
 }
 
 int addPrincipal(const Cli& cli, const AccessOptions& o) {
     const std::string title = concat("Cannot add ", o.principal.name);
+    const auto held = hold(o.file);
+    if (!held.ok()) return failed(cli, title, held.status());
     auto list = listIn(o.file);
     if (!list.ok()) return failed(cli, title, list.status());
     Principal principal = o.principal;
@@ -107,6 +115,8 @@ int addPrincipal(const Cli& cli, const AccessOptions& o) {
 
 int removePrincipal(const Cli& cli, const std::string& file, const std::string& name) {
     const std::string title = concat("Cannot remove ", name);
+    const auto held = hold(file);
+    if (!held.ok()) return failed(cli, title, held.status());
     auto list = listIn(file);
     if (!list.ok()) return failed(cli, title, list.status());
     if (!list->remove(name))

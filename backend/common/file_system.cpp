@@ -265,6 +265,14 @@ absl::Status writeDurably(FileSystem& files, const std::string& path, std::strin
     return status;
 }
 
+absl::StatusOr<UniqueFd> holdFolder(const std::string& folder) {
+    UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid()) return failed("open", folder);
+    while (::flock(fd.get(), LOCK_EX) != 0)
+        if (errno != EINTR) return failed("lock", folder);
+    return fd;
+}
+
 namespace {
 
 std::string whyOf(const std::string& path, int error) {

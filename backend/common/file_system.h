@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead {
 
@@ -73,6 +74,10 @@ FileSystem& diskFiles();
 /// Replaces `path` by `content` so that after a crash either the old or the new content is there:
 /// written beside it, synced, renamed, folder synced.
 absl::Status writeDurably(FileSystem& files, const std::string& path, std::string_view content);
+
+/// Waits until no other process holds `folder` so, and holds it until the result is destroyed: for
+/// a command that reads a file there, changes it and writes it.
+absl::StatusOr<UniqueFd> holdFolder(const std::string& folder);
 
 /// Reads what somebody names on a command line: a file, or what a pipe brings until it ends. At
 /// most `most` bytes are held and as many and one are read. "PATH: CAUSE" as NotFound when it is

@@ -17,8 +17,6 @@
 
 namespace bulkhead::service {
 
-class ExportShares;
-
 /// What the four services share; owned by Server, outlives them.
 struct Context {
     const Gate& gate;
@@ -35,7 +33,9 @@ struct Context {
     Workers& stops;    ///< stops of jobs: nothing else keeps them waiting
     Workers& checks;   ///< those that read all of a run
     Workers& exports;  ///< those that go on as long as their reader reads
-    ExportShares& exportShares;
+    Workers& streams;  ///< what watches are sent next
+    Shares& exportShares;
+    Shares& watchShares;
     std::chrono::milliseconds exportPatience;
     std::function<model::ServerInfo()> info;  ///< but for what it says of the caller
     std::function<absl::Status()> shutdown;

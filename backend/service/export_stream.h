@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <ostream>
 #include <streambuf>
@@ -22,31 +21,6 @@
 #include "bulkhead/v1/service.pb.h"
 
 namespace bulkhead::service {
-
-/// Counts the exports that each principal has open, waiting ones included. Thread: any.
-class ExportShares {
-  public:
-    static constexpr size_t kEach = 4;
-
-    /// Counts one until the result is destroyed, which the object outlives. Null: the principal has
-    /// kEach already.
-    std::shared_ptr<void> take(const std::string& principal) {
-        const MutexLock lock(mutex_);
-        size_t& open = open_[principal];
-        if (open == kEach) return nullptr;
-        ++open;
-        return {this, [principal](ExportShares* shares) { shares->giveBack(principal); }};
-    }
-
-  private:
-    void giveBack(const std::string& principal) {
-        const MutexLock lock(mutex_);
-        const auto it = open_.find(principal);
-        if (--it->second == 0) open_.erase(it);
-    }
-    Mutex mutex_;
-    std::map<std::string, size_t> open_ ABSL_GUARDED_BY(mutex_);
-};
 
 /// Text written to an ostream on a worker, sent piece by piece as fast as the reader takes it. A
 /// reader that takes nothing for `patience` holds a worker that others wait for: its export ends

@@ -67,39 +67,63 @@ void Feed::end(absl::Status why) {
 }
 
 bool Feed::next(Cursor& cursor, v1::WatchUpdate& update) const {
-    if (cursor.state.empty()) {
+    if (!cursor.state) {
         {
             const MutexLock lock(mutex_);
             if (!nextLocked(cursor, update)) return false;
         }
         if (!update.has_snapshot()) return true;
-        // JSON is slow to make: outside the lock, from the binary form.
-        if (cursor.json) {
-            const auto state = proto::decodeState(cursor.state, false);
-            cursor.state = proto::encodeState(state.ok() ? *state : model::RunState(), true);
-        }
+        const Made made = madeState(cursor.json);
+        cursor.generation = made.generation;
+        cursor.seq = made.seq;
+        cursor.state = made.text;
         cursor.sent = 0;
     }
     v1::Snapshot& snapshot = *update.mutable_snapshot();
     snapshot.set_seq(cursor.seq);
     snapshot.set_form(cursor.json ? v1::STATE_FORM_JSON : v1::STATE_FORM_CODEC);
-    snapshot.set_state(cursor.state.substr(cursor.sent, kMostBytes));
+    snapshot.set_state(cursor.state->substr(cursor.sent, kMostBytes));
     cursor.sent += snapshot.state().size();
-    snapshot.set_more(cursor.sent < cursor.state.size());
-    if (!snapshot.more()) std::string().swap(cursor.state);
+    snapshot.set_more(cursor.sent < cursor.state->size());
+    if (!snapshot.more()) cursor.state.reset();
     return true;
+}
+
+Feed::Made Feed::madeState(bool json) const {
+    const MutexLock making(makingMutex_);
+    Made& made = made_[json ? 1 : 0];
+    std::string text;
+    {
+        const MutexLock lock(mutex_);
+        if (isFollowed(made)) return made;
+        text = proto::encodeState(*state_, false);
+        made.generation = generation_;
+        made.seq = state_->seq;
+    }
+    // JSON is slow to make: outside the lock, from the binary form.
+    if (json) {
+        const auto state = proto::decodeState(text, false);
+        text = proto::encodeState(state.ok() ? *state : model::RunState(), true);
+    }
+    made.text = std::make_shared<const std::string>(std::move(text));
+    return made;
+}
+
+/// The events behind it are few and all kept.
+bool Feed::isFollowed(const Made& made) const {
+    return made.text != nullptr && made.generation == generation_ && made.seq + 1 >= oldest() &&
+           state_->seq - made.seq < kBatchEvents;
+}
+
+uint64_t Feed::oldest() const {
+    return recent_.empty() ? state_->seq + 1 : recent_.front().seq;
 }
 
 bool Feed::nextLocked(Cursor& cursor, v1::WatchUpdate& update) const {
     if (!state_) return false;
-    const uint64_t oldest = recent_.empty() ? state_->seq + 1 : recent_.front().seq;
-    const bool behind = cursor.seq + 1 < oldest && cursor.seq < state_->seq;
+    const bool behind = cursor.seq + 1 < oldest() && cursor.seq < state_->seq;
     if (cursor.generation != generation_ || behind) {
-        v1::Snapshot& snapshot = *update.mutable_snapshot();
-        cursor.state = proto::encodeState(*state_, false);
-        snapshot.set_conflated(cursor.generation == generation_);
-        cursor.generation = generation_;
-        cursor.seq = state_->seq;
+        update.mutable_snapshot()->set_conflated(cursor.generation == generation_);
         return true;
     }
     if (cursor.seq < state_->seq) {

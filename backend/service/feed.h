@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -45,13 +46,14 @@ class Feed {
         uint64_t seq = 0;
         uint64_t position = 0;
         bool json = false;
-        std::string state;  ///< of which `sent` bytes have gone; the rest goes before anything else
+        /// Of which `sent` bytes have gone; the rest goes before anything else.
+        std::shared_ptr<const std::string> state;
         size_t sent = 0;
     };
 
     /// Of one message, but for a single event that is larger by itself: readers with gRPC's default
     /// limit of 4 MiB can follow a job of any size.
-    static constexpr size_t kMostBytes = 1u << 20;
+    static constexpr size_t kMostBytes = 256u << 10;
 
     explicit Feed(FeedLimits limits = {}) : limits_(limits) {}
     virtual ~Feed() = default;
@@ -84,9 +86,19 @@ class Feed {
         ~Kept();
     };
 
+    /// The state as a message has it, made once for all readers who come while few events follow.
+    struct Made {
+        uint64_t generation = 0;
+        uint64_t seq = 0;
+        std::shared_ptr<const std::string> text;
+    };
+
     void wakeAll();
     bool nextLocked(Cursor& cursor, v1::WatchUpdate& update) const
         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    Made madeState(bool json) const;
+    bool isFollowed(const Made& made) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    uint64_t oldest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
     const FeedLimits limits_;
     mutable Mutex mutex_;
@@ -97,6 +109,9 @@ class Feed {
     std::optional<model::ReplayPosition> position_ ABSL_GUARDED_BY(mutex_);
     uint64_t positionVersion_ ABSL_GUARDED_BY(mutex_) = 0;
     std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
+
+    mutable Mutex makingMutex_;                                       ///< before mutex_
+    mutable std::array<Made, 2> made_ ABSL_GUARDED_BY(makingMutex_);  ///< codec, JSON
 
     mutable Mutex listenersMutex_;
     std::vector<Listener*> listeners_ ABSL_GUARDED_BY(listenersMutex_);

@@ -74,14 +74,16 @@ class JobsService final : public v1::Jobs::CallbackService {
 
     grpc::ServerWriteReactor<v1::JobList>* WatchJobs(grpc::CallbackServerContext* context,
                                                      const v1::WatchJobsRequest* request) override {
-        if (auto caller = shared_.gate.admit(*context, *request); !caller.ok())
-            return new RefusedStream<v1::JobList>(caller.status());
+        const auto caller = shared_.gate.admit(*context, *request);
+        if (!caller.ok()) return new RefusedStream<v1::JobList>(caller.status());
+        auto share = shared_.watchShares.take(caller->name);
+        if (!share.ok()) return new RefusedStream<v1::JobList>(share.status());
         // The list outlives every stream: Server ends them first.
         const std::shared_ptr<JobListFeed> list(std::shared_ptr<void>(), &shared_.jobList);
         return new PushStream<JobListFeed, v1::JobList>(
             list, {},
             [this, context, request] { return shared_.gate.admit(*context, *request).status(); },
-            shared_.open);
+            shared_.streams, shared_.open, caller->name, *std::move(share));
     }
 
     grpc::ServerUnaryReactor* PreflightAction(grpc::CallbackServerContext* context,

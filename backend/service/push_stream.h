@@ -6,19 +6,22 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "backend/common/threads.h"
 #include "backend/service/feed.h"
 #include "backend/service/open.h"
 #include "backend/service/status_map.h"
+#include "backend/service/workers.h"
 
 namespace bulkhead::service {
 
 /// One reader of a feed as a gRPC server stream: whenever its last message has left, it asks the
-/// feed what is next. Nothing is queued for it. Once in kLookAgain at most it is asked whether the
-/// reader still may, who may have been removed or have expired. Owns itself from its creation to
-/// OnDone; keeps the feed until then.
+/// feed what is next, on one of `workers` when it is its caller's turn. Nothing is queued for it.
+/// Once in kLookAgain at most it is asked whether the reader still may, who may have been removed
+/// or have expired. Owns itself from its creation to OnDone; keeps the feed until then.
 template <class Source, class Update>
 class PushStream final : public grpc::ServerWriteReactor<Update>, private Listener {
   public:
@@ -26,13 +29,17 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
     using Allowed = std::function<absl::Status()>;
     static constexpr std::chrono::seconds kLookAgain{1};
 
+    /// `share` is destroyed when the stream is over.
     PushStream(std::shared_ptr<Source> source, typename Source::Cursor cursor, Allowed allowed,
-               Open& open)
+               Workers& workers, Open& open, std::string caller, std::shared_ptr<void> share)
         : source_(std::move(source)),
           allowed_(std::move(allowed)),
-          cursor_(cursor),
-          lookAgain_(std::chrono::steady_clock::now() + kLookAgain),
-          open_(open) {
+          workers_(workers),
+          open_(open),
+          caller_(std::move(caller)),
+          share_(std::move(share)),
+          cursor_(std::move(cursor)),
+          lookAgain_(std::chrono::steady_clock::now() + kLookAgain) {
         open_.enter();
         // The client learns that it is connected before there is anything to say.
         this->StartSendInitialMetadata();
@@ -41,18 +48,12 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
     }
 
     void OnWriteDone(bool ok) override {
-        const MutexLock lock(mutex_);
-        writing_ = false;
-        if (ok)
-            pump();
-        else
-            finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader went away"));
+        if (!ok) cancel();
+        post();
     }
 
     void OnCancel() override {
-        const MutexLock lock(mutex_);
-        cancelled_ = true;
-        if (!writing_) finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader went away"));
+        if (cancel()) post();
     }
 
     void OnDone() override {
@@ -64,45 +65,80 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
 
   private:
     void wake() override {
-        const MutexLock lock(mutex_);
-        if (!writing_) pump();
-    }
-
-    void pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        if (finished_) return;
-        if (cancelled_)
-            return finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader went away"));
-        update_.Clear();
-        if (!source_->next(cursor_, update_)) {
-            if (const auto why = source_->ended(cursor_)) finish(toGrpc(*why));
-            return;
+        {
+            const MutexLock lock(mutex_);
+            news_ = true;
+            if (busy_ || finished_) return;
+            busy_ = true;
         }
-        if (const absl::Status status = stillAllowed(); !status.ok()) return finish(toGrpc(status));
-        writing_ = true;
-        this->StartWrite(&update_);
+        post();
     }
 
-    absl::Status stillAllowed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    /// True: nobody is busy with the stream, and the caller of this function is from now on.
+    bool cancel() {
+        const MutexLock lock(mutex_);
+        cancelled_ = true;
+        return !finished_ && !std::exchange(busy_, true);
+    }
+
+    void post() {
+        workers_.post(caller_, [this] { pump(); });
+    }
+
+    /// Whoever is busy calls it. It ends with another write, which calls it again, with the stream,
+    /// or with nobody busy; from then on it touches nothing, since the stream may be gone.
+    void pump() {
+        for (;;) {
+            if (begin()) return end(absl::CancelledError("the reader went away"));
+            update_.Clear();
+            if (source_->next(cursor_, update_)) {
+                if (const absl::Status status = stillAllowed(); !status.ok()) return end(status);
+                return this->StartWrite(&update_);
+            }
+            if (const auto why = source_->ended(cursor_)) return end(*why);
+            const MutexLock lock(mutex_);
+            if (!news_ && !cancelled_) {
+                busy_ = false;
+                return;
+            }
+        }
+    }
+
+    absl::Status stillAllowed() {
         const auto now = std::chrono::steady_clock::now();
         if (now < lookAgain_) return absl::OkStatus();
         lookAgain_ = now + kLookAgain;
         return allowed_();
     }
 
-    void finish(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        if (finished_) return;
-        finished_ = true;
-        this->Finish(status);
+    /// True: the reader went away.
+    bool begin() {
+        const MutexLock lock(mutex_);
+        news_ = false;
+        return cancelled_;
     }
 
-    std::shared_ptr<Source> source_;
+    void end(const absl::Status& why) {
+        {
+            const MutexLock lock(mutex_);
+            finished_ = true;
+        }
+        this->Finish(toGrpc(why));
+    }
+
+    const std::shared_ptr<Source> source_;
     const Allowed allowed_;
-    Mutex mutex_;
-    typename Source::Cursor cursor_ ABSL_GUARDED_BY(mutex_);
-    std::chrono::steady_clock::time_point lookAgain_ ABSL_GUARDED_BY(mutex_);
+    Workers& workers_;
     Open& open_;
-    Update update_ ABSL_GUARDED_BY(mutex_);
-    bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+    const std::string caller_;
+    const std::shared_ptr<void> share_;
+    // Of whoever is busy.
+    typename Source::Cursor cursor_;
+    std::chrono::steady_clock::time_point lookAgain_;
+    Update update_;
+    Mutex mutex_;
+    bool busy_ ABSL_GUARDED_BY(mutex_) = false;  ///< a pump() is to come or runs, or a write
+    bool news_ ABSL_GUARDED_BY(mutex_) = false;  ///< since the source was asked last
     bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
     bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };

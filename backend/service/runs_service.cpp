@@ -79,15 +79,12 @@ class RunsService final : public v1::Runs::CallbackService {
         const auto caller = shared_.gate.admit(*context, *request);
         if (!caller.ok()) return new RefusedStream<v1::ExportChunk>(caller.status());
         if (shared_.runs == nullptr) return new RefusedStream<v1::ExportChunk>(noHistory());
-        std::shared_ptr<void> share = shared_.exportShares.take(caller->name);
-        if (share == nullptr)
+        auto share = shared_.exportShares.take(caller->name);
+        if (!share.ok())
             return new RefusedStream<v1::ExportChunk>(
-                withDetail(absl::ResourceExhaustedError(absl::StrCat(
-                               caller->name, " has ", ExportShares::kEach,
-                               " exports open, and one caller may have no more at a time")),
-                           "run", request->run(), "read one of them to its end, or end it"));
+                withDetail(share.status(), "run", request->run()));
         return new ExportStream(
-            *context, shared_.exports, shared_.open, caller->name, std::move(share),
+            *context, shared_.exports, shared_.open, caller->name, *std::move(share),
             shared_.exportPatience, [runs = shared_.runs, wanted = *request](std::ostream& out) {
                 const auto what = wanted.what() == v1::EXPORT_WHAT_EVENTS
                                       ? RunLibrary::What::kEvents

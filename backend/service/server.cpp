@@ -33,6 +33,9 @@ constexpr size_t kChanges = 4;
 constexpr size_t kStops = 1;
 constexpr size_t kChecks = 2;
 constexpr size_t kExports = 16;  // each waits for its reader most of the time
+constexpr size_t kStreams = 2;
+constexpr size_t kExportsEach = 4;  // of one principal
+constexpr size_t kWatchesEach = 32;
 /// Checks and exports have so many steps of nice(1) more: on a busy machine all else goes first.
 constexpr int kLowerPriority = 10;
 /// A peer that does not speak HTTP/2 by then is put out.
@@ -122,7 +125,8 @@ class Server::Impl {
           changes_(kChanges),
           stops_(kStops),
           checks_(kChecks, kLowerPriority),
-          exports_(kExports, kLowerPriority) {
+          exports_(kExports, kLowerPriority),
+          streams_(kStreams) {
         if (options_.backend != nullptr) feeds_.emplace(*options_.backend, options_.feed);
         if (!options_.history.empty()) runs_.emplace(options_.history, clock, options_.runFolders);
         if (!options_.shutdown)
@@ -157,13 +161,15 @@ class Server::Impl {
     std::optional<JobFeeds> feeds_;
     std::optional<RunLibrary> runs_;
     JobListFeed jobList_;
-    ExportShares exportShares_;
+    Shares exportShares_{"exports", kExportsEach};
+    Shares watchShares_{"watches", kWatchesEach};
     Open open_;
     Workers reads_;
     Workers changes_;
     Workers stops_;
     Workers checks_;
     Workers exports_;
+    Workers streams_;
     std::optional<Context> context_;
     std::vector<std::unique_ptr<grpc::Service>> services_;
     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> plain_;
@@ -245,10 +251,25 @@ absl::Status Server::Impl::serve() {
         spdlog::warn("the certificate in {} ends in {} hours; renew it: bulkheadctl certs renew {}",
                      options_.certs, (us.certificateEndsNs - clock_.unixNs()) / (3600 * kSecond),
                      options_.certs);
-    context_.emplace(Context{gate_, auditor_, options_.audit, options_.backend,
-                             runs_ ? &*runs_ : nullptr, feeds_ ? &*feeds_ : nullptr, jobList_,
-                             requests_, open_, reads_, changes_, stops_, checks_, exports_,
-                             exportShares_, options_.exportPatience, [this] { return info(); },
+    context_.emplace(Context{gate_,
+                             auditor_,
+                             options_.audit,
+                             options_.backend,
+                             runs_ ? &*runs_ : nullptr,
+                             feeds_ ? &*feeds_ : nullptr,
+                             jobList_,
+                             requests_,
+                             open_,
+                             reads_,
+                             changes_,
+                             stops_,
+                             checks_,
+                             exports_,
+                             streams_,
+                             exportShares_,
+                             watchShares_,
+                             options_.exportPatience,
+                             [this] { return info(); },
                              options_.shutdown});
     services_.push_back(makeServerService(*context_));
     services_.push_back(makeJobsService(*context_));

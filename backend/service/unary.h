@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "backend/service/context.h"
 #include "backend/service/status_map.h"
 #include "bulkhead/v1/service.pb.h"
@@ -13,7 +14,9 @@
 namespace bulkhead::service {
 
 /// Every unary call: through the gate, then on one of `workers`, then its status in gRPC's words.
-/// `work` takes the caller. Request and response outlive the reactor's Finish.
+/// `work` takes the caller, of whom at most kMostWaiting calls wait: whoever gives calls up and
+/// makes others at once uses up no memory. Request and response outlive the reactor's Finish.
+inline constexpr size_t kMostWaiting = 1000;
 template <class Work>
 grpc::ServerUnaryReactor* answerTo(const Context& shared, grpc::CallbackServerContext* context,
                                    const google::protobuf::Message* request, Workers& workers,
@@ -25,6 +28,11 @@ grpc::ServerUnaryReactor* answerTo(const Context& shared, grpc::CallbackServerCo
         return reactor;
     }
     const std::string name = caller->name;
+    if (workers.waiting(name) >= kMostWaiting) {
+        reactor->Finish(toGrpc(absl::ResourceExhaustedError(
+            absl::StrCat(name, " has ", kMostWaiting, " calls that wait; make fewer at a time"))));
+        return reactor;
+    }
     workers.post(name, [reactor, context, caller = *std::move(caller), work = std::move(work)] {
         // Whoever gave up while the call waited for its turn costs no more than that.
         reactor->Finish(context->IsCancelled() ? grpc::Status::CANCELLED : toGrpc(work(caller)));

@@ -14,6 +14,8 @@ class WatchService final : public v1::Watch::CallbackService {
                                                      const v1::WatchRequest* request) override {
         const auto caller = shared_.gate.admit(*context, *request);
         if (!caller.ok()) return new RefusedStream<v1::WatchUpdate>(caller.status());
+        auto share = shared_.watchShares.take(caller->name);
+        if (!share.ok()) return new RefusedStream<v1::WatchUpdate>(share.status());
         auto feed = open(*request, caller->name);
         if (!feed.ok()) return new RefusedStream<v1::WatchUpdate>(feed.status());
         Feed::Cursor cursor;
@@ -21,7 +23,7 @@ class WatchService final : public v1::Watch::CallbackService {
         return new PushStream<Feed, v1::WatchUpdate>(
             *std::move(feed), cursor,
             [this, context, request] { return shared_.gate.admit(*context, *request).status(); },
-            shared_.open);
+            shared_.streams, shared_.open, caller->name, *std::move(share));
     }
 
   private:

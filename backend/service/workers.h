@@ -17,7 +17,7 @@ namespace bulkhead::service {
 
 /// A few threads for what may block (the controller's answer, SQLite), so that gRPC's own threads
 /// never do. Callers take turns, however many calls each has, and where there are several threads
-/// one of them is always left to the others. Thread: post() from any.
+/// one of them is always left to the others. Thread: post() and waiting() from any.
 class Workers {
   public:
     using Task = std::function<void()>;
@@ -51,6 +51,13 @@ class Workers {
             calls.waiting.push_back(std::move(task));
         }
         wake_.notify_one();
+    }
+
+    /// Calls of `caller` that have no thread yet.
+    size_t waiting(const std::string& caller) {
+        const MutexLock lock(mutex_);
+        const auto it = callers_.find(caller);
+        return it == callers_.end() ? 0 : it->second.waiting.size();
     }
 
   private:

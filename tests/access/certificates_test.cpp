@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "backend/common/file_system.h"
 
@@ -120,6 +122,27 @@ TEST_F(CertificatesTest, ARenewedCertificateKeepsNameHostsAndKey) {
     EXPECT_EQ(read(dir_ / "d/key.pem"), key);
     EXPECT_TRUE(checkCertificates(dir_ / "d", kNow + 20 * kDay).ok());
     EXPECT_EQ(ours.issued()->size(), 2u);
+}
+
+TEST_F(CertificatesTest, SeveralWhoUseAnAuthorityAtOnceTakeTurns) {
+    constexpr int kAtOnce = 8;
+    const auto all = [](const auto& one) {
+        std::vector<std::thread> threads;
+        for (int i = 0; i < kAtOnce; ++i) threads.emplace_back(one, i);
+        for (std::thread& thread : threads) thread.join();
+    };
+    std::atomic<int> made = 0;
+    all([&](int) { made += Authority::init(dir_ / "authority", "Test authority", kNow).ok(); });
+    EXPECT_EQ(made, 1);
+    const auto ours = Authority::open(dir_ / "authority");
+    ASSERT_TRUE(ours.ok());
+    all([&](int i) {
+        const std::string name = "n" + std::to_string(i);
+        EXPECT_TRUE(ours->issue(name, {}, 30, kNow, dir_ / name).ok());
+        EXPECT_TRUE(ours->revoke(name, kNow).ok());
+    });
+    EXPECT_EQ(ours->issued()->size(), size_t{kAtOnce});
+    EXPECT_EQ(ours->revoked()->size(), size_t{kAtOnce});
 }
 
 TEST_F(CertificatesTest, RevokedOnesAreInAListThatOnlyTheAuthorityCanSign) {

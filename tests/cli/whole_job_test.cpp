@@ -1084,6 +1084,19 @@ TEST_F(WholeJobTest, ADaemonWithAnAllowListStartsNoJobThatUsesAnythingElse) {
     EXPECT_TRUE(start({"steps=3"}, "").ok());
 }
 
+TEST_F(WholeJobTest, SeveralWhoChangeTheAccessFileAtOnceTakeTurns) {
+    const std::string verb = kBin + "/bulkheadctl access --access " + dir_ + "/a.toml ";
+    ASSERT_EQ(shell("for i in 1 2 3 4 5 6 7 8; do " + verb + "add p$i & done; wait; " + verb +
+                    "remove p1 & " + verb + "remove p2 & wait")
+                  .code,
+              0);
+    const Ran ran = shell(verb + "list");
+    for (const char* name : {"p3", "p4", "p5", "p6", "p7", "p8"})
+        EXPECT_THAT(ran.out, HasSubstr(std::string("\n") + name + " ")) << ran.out;
+    EXPECT_THAT(ran.out, Not(HasSubstr("\np1 ")));
+    EXPECT_THAT(ran.out, Not(HasSubstr("\np2 ")));
+}
+
 TEST_F(WholeJobTest, AskedToEndADaemonWritesACheckpointFirst) {
     auto owner = daemon();
     {

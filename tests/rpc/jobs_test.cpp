@@ -259,6 +259,29 @@ TEST_F(JobsTest, ReadsThatHangOrWereAbandonedDoNotKeepAStopWaiting) {
     EXPECT_EQ(abandonedAsked, 0) << "what was abandoned is not asked of the backend";
 }
 
+TEST_F(JobsTest, CallsThatAreGivenUpAtOnceAreKeptInBoundedNumber) {
+    std::atomic<bool> held = true;
+    backend_.onCall = [&] { held.wait(true); };
+    serve(unixOptions());
+    client::Options options;
+    options.target = "unix:" + socket();
+    options.deadline = std::chrono::milliseconds(200);
+    const auto impatient = client::Client::open(options);
+    ASSERT_TRUE(impatient.ok());
+    client::Failure failure;
+    for (int attempt = 0; attempt < 40 && failure.code != FailureCode::kRefused; ++attempt) {
+        auto reader = connect();
+        for (int i = 0; i < 100; ++i) reader->getJob("demo", [](client::Result<model::JobInfo>) {});
+        const auto job =
+            await<model::JobInfo>([&](auto reply) { impatient.value()->getJob("demo", reply); });
+        if (!job.ok()) failure = job.failure();
+    }
+    EXPECT_EQ(failure.code, FailureCode::kRefused) << failure.cause;
+    EXPECT_THAT(failure.cause, HasSubstr(" has 1000 calls that wait"));
+    held = false;
+    held.notify_all();
+}
+
 TEST_F(JobsTest, TheJobListFollowsChanges) {
     serve(unixOptions());
     const auto client = connect();

@@ -203,7 +203,7 @@ TEST_F(RunsTest, OneCallerCannotTakeAllExports) {
     const auto same = connect();
     const auto denied = exportStep(*same);
     ASSERT_FALSE(denied.ok());
-    EXPECT_THAT(denied.failure().remedy, HasSubstr("read one of them to its end"));
+    EXPECT_THAT(denied.failure().remedy, HasSubstr("End one of them"));
     for (Unread& one : unread) one.context.TryCancel();
     awaitExport(*same);
 }

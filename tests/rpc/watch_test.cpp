@@ -46,6 +46,37 @@ TEST(FeedTest, AReaderThatFellBehindGetsTheStateOfNowInsteadOfAQueue) {
     EXPECT_FALSE(feed.next(cursor, update));
 }
 
+TEST(FeedTest, ReadersWhoComeSoonAfterEachOtherShareTheStateThatWasMade) {
+    service::Feed feed;
+    feed.reset({});
+    auto push = [&feed, seq = uint64_t{0}](int count) mutable {
+        for (int i = 0; i < count; ++i) feed.push({++seq, 0, {}, note(std::to_string(seq))});
+    };
+    const auto firstSeq = [&feed](bool json) {
+        service::Feed::Cursor cursor;
+        cursor.json = json;
+        v1::WatchUpdate update;
+        EXPECT_TRUE(feed.next(cursor, update));
+        const uint64_t seq = update.snapshot().seq();
+        // Whatever it was made of, the reader comes to the state of now.
+        uint64_t last = seq;
+        for (update.Clear(); feed.next(cursor, update); update.Clear())
+            for (const v1::Event& event : update.events().events()) EXPECT_EQ(event.seq(), ++last);
+        EXPECT_EQ(last, cursor.seq);
+        return std::pair(seq, last);
+    };
+    push(5);
+    for (const bool json : {false, true}) EXPECT_EQ(firstSeq(json), std::pair(5ul, 5ul));
+    push(10);
+    for (const bool json : {false, true}) EXPECT_EQ(firstSeq(json), std::pair(5ul, 15ul));
+    push(300);
+    for (const bool json : {false, true}) EXPECT_EQ(firstSeq(json), std::pair(315ul, 315ul));
+    model::RunState other;
+    other.seq = 7;
+    feed.reset(other);
+    for (const bool json : {false, true}) EXPECT_EQ(firstSeq(json), std::pair(7ul, 7ul));
+}
+
 TEST(FeedTest, WhatIsKeptIsBoundedInBytesToo) {
     service::Feed feed({.events = 1000000, .bytes = 10000});
     feed.reset({});
@@ -250,6 +281,26 @@ TEST_F(WatchTest, AWatchMayEndItselfFromItsOwnCallback) {
         watch = client->watch({.job = "demo", .replay = ""}, handlers);
     }
     EXPECT_EQ(ended.get_future().wait_for(kForever), std::future_status::ready);
+}
+
+TEST_F(WatchTest, OnePrincipalHasSoManyWatchesAndNoMore) {
+    serve(unixOptions());
+    constexpr int kEach = 32;
+    const auto client = connect();
+    std::vector<std::unique_ptr<client::Watch>> watches;
+    for (int i = 0; i < kEach; ++i) {
+        WatchLog log;
+        watches.push_back(client->watch({.job = "demo", .replay = ""}, log.handlers()));
+        ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; })) << i;
+        watches.back().reset();
+        watches.back() = client->watch({.job = "demo", .replay = ""}, {});
+    }
+    WatchLog log;
+    const auto one = client->watch({.job = "demo", .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return !l.failures.empty(); }));
+    EXPECT_THAT(log.failures[0].cause, ::testing::HasSubstr(" has 32 watches open"));
+    watches.clear();
+    EXPECT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; })) << "once others have ended";
 }
 
 TEST_F(WatchTest, AfterTheDaemonCameBackTheWatchGoesOnWithAFreshSnapshot) {
