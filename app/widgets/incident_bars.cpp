@@ -16,6 +16,7 @@ namespace {
 constexpr int kGutter = 80;
 constexpr int kBar = 14;
 constexpr int kHeight = 128;
+constexpr int kSum = 116;  ///< for the words at the right
 constexpr double kLeastWidth = 3;
 constexpr double kGap = 5;  ///< between what stood still and what trains again
 
@@ -131,8 +132,7 @@ void IncidentBars::paintRow(QPainter& painter, int top, bool survivors) const {
     const double total = totalMs(phases);
     const bool again = std::any_of(phases.begin(), phases.end(), isAgain);
     const int left = Space::kTwo + kGutter;
-    const int sumWidth = survivors ? 132 : 72;
-    const double room = width() - left - sumWidth - Space::kTwo - (again ? kGap : 0) -
+    const double room = width() - left - kSum - Space::kTwo - (again ? kGap : 0) -
                         kLeastWidth * static_cast<double>(phases.size());
     if (phases.empty()) {
         painter.drawText(QRect(left, top, 300, kBar), Qt::AlignVCenter,
@@ -155,8 +155,7 @@ void IncidentBars::paintRow(QPainter& painter, int top, bool survivors) const {
         textAt += advance + 11 + 14;
     }
     painter.setPen(t.text);
-    painter.drawText(QRect(width() - sumWidth - 8, top, sumWidth, kBar),
-                     Qt::AlignRight | Qt::AlignVCenter,
+    painter.drawText(QRect(width() - kSum - 8, top, kSum, kBar), Qt::AlignRight | Qt::AlignVCenter,
                      survivors ? stoodStill(*incident_) : formatMs(total));
 }
 

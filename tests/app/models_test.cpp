@@ -91,7 +91,11 @@ TEST_F(Models, FleetShowsADashWhereThereIsNoFigure) {
 TEST_F(Models, AnAgeThatNobodyMeasuredIsADash) {
     feed.apply(run.events(5));
     model::FleetSampled fleet;
-    for (int32_t s = 0; s < 2; ++s) fleet.ranks.emplace_back().rank = {1, s};
+    for (int32_t s = 0; s < 2; ++s) {
+        model::RankSample& rank = fleet.ranks.emplace_back();
+        rank.rank = {1, s};
+        rank.incarnation = 1;
+    }
     fleet.ranks[1].beatAgeMs = 40;
     feed.apply({{feed.state().seq + 1, feed.state().lastEventNs, {}, fleet}});
     FleetModel model(feed);
