@@ -37,7 +37,8 @@ MainWindow::MainWindow(Parts parts, QWidget* parent)
       parts_(parts),
       recents_(parts.settings),
       commands_(new JobCommands(parts.session, parts.confirmer, this)),
-      context_{parts.feed, parts.cursor, parts.session, parts.actions, parts.confirmer, *commands_},
+      context_{parts.feed, parts.cursor, parts.session, parts.actions, parts.confirmer, *commands_,
+               parts.prices},
       strip_(nullptr),
       docks_(*this) {
     setWindowTitle(tr("Bulkhead"));
