@@ -16,6 +16,8 @@
 #include "app/views/main_window.h"
 #include "app/views/screenshots.h"
 #include "app/widgets/theme.h"
+#include "backend/model/incident_card.h"
+#include "backend/model/parse_number.h"
 
 namespace {
 
@@ -72,6 +74,20 @@ void openWanted(const QCommandLineParser& parser, ui::MainWindow& window, ui::Se
     } else {
         actions.find("file.demo")->trigger();
     }
+}
+
+/// What a GPU costs, by the environment. What is no price is said, and costs have no money then.
+model::Prices pricesOfEnvironment() {
+    model::Prices prices;
+    const QByteArray text = qgetenv(model::Prices::kGpuHourVariable);
+    if (text.isEmpty()) return prices;
+    const auto price = model::parseNumber<double>(text.toStdString());
+    if (price && *price >= 0)
+        prices.gpuHour = *price;
+    else
+        std::fprintf(stderr, "bulkhead: %s: '%s' is no price; costs are shown without money\n",
+                     model::Prices::kGpuHourVariable, text.constData());
+    return prices;
 }
 
 /// Drops what Qt prints for every dialog on the offscreen platform and for a user without a login
@@ -144,7 +160,8 @@ int main(int argc, char** argv) {
     ui::Session session(feed, client::Client::open);
     ui::ActionRegistry actions;
     ui::DialogConfirmer confirmer;
-    ui::MainWindow window({feed, cursor, session, actions, confirmer, settings});
+    ui::MainWindow window(
+        {feed, cursor, session, actions, confirmer, settings, pricesOfEnvironment()});
     window.show();
     endOnSignals(app, session);
     openWanted(parser, window, session, actions);

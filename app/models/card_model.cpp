@@ -84,8 +84,9 @@ QString CardModel::text(const IncidentCard& card, int column) const {
             if (!card.open)
                 return tr("after %1").arg(formatMs(model::durationMs(card.beginNs, card.endNs)));
             if (!card.back) return card.backText.empty() ? noFigure() : tr("not known");
-            return card.back->overdue ? tr("overdue")
-                                      : tr("in %1").arg(formatMs(card.back->likelyMs));
+            if (card.back->overdue) return tr("overdue");
+            return (card.back->of > 0 ? tr("in %1") : tr("not before %1"))
+                .arg(formatMs(card.back->likelyMs));
         case kCost:
             return card.cost ? formatNumber(card.cost->replicaSeconds, 1) +
                                    QStringLiteral("\u202freplica-s")

@@ -24,8 +24,8 @@ std::optional<double> sum(const std::vector<model::RankView>& ranks, Get get) {
 }
 
 template <class Get>
-double worst(const std::vector<model::RankView>& ranks, Get get) {
-    double result = 0;
+std::optional<double> worst(const std::vector<model::RankView>& ranks, Get get) {
+    std::optional<double> result;
     for (const model::RankView& rank : ranks) result = std::max(result, get(rank));
     return result;
 }
@@ -67,9 +67,11 @@ QString replicaCell(const FleetRow& row, FleetColumn column) {
     using R = model::RankView;
     switch (column) {
         case FleetColumn::kBeat:
-            return formatMs(worst(row.ranks, [](const R& k) { return k.beatAgeMs; }));
+            return formatOptional(worst(row.ranks, [](const R& k) { return k.beatAgeMs; }),
+                                  formatMs);
         case FleetColumn::kProgress:
-            return formatMs(worst(row.ranks, [](const R& k) { return k.progressAgeMs; }));
+            return formatOptional(worst(row.ranks, [](const R& k) { return k.progressAgeMs; }),
+                                  formatMs);
         case FleetColumn::kTokens:
             return formatOptional(sum(row.ranks, [](const R& k) { return k.tokensPerSecond; }),
                                   formatTokenRate);
@@ -105,9 +107,9 @@ QString rankCell(const FleetRow& row, const model::RankView& rank, FleetColumn c
     if (gone || rank.sampledNs == 0) return noFigure();
     switch (column) {
         case FleetColumn::kBeat:
-            return formatMs(rank.beatAgeMs);
+            return formatOptional(rank.beatAgeMs, formatMs);
         case FleetColumn::kProgress:
-            return formatMs(rank.progressAgeMs);
+            return formatOptional(rank.progressAgeMs, formatMs);
         case FleetColumn::kTokens:
             return formatOptional(rank.tokensPerSecond, formatTokenRate);
         case FleetColumn::kCpu:

@@ -44,8 +44,8 @@ std::vector<FleetRow> FleetModel::takeReplicas() const {
         if (owner != rows.end()) {
             owner->ranks.push_back(rank);
             owner->ranks.back().output.clear();
-            owner->ranks.back().beatAgeMs += feed_.unseenMs();
-            owner->ranks.back().progressAgeMs += feed_.unseenMs();
+            for (auto* age : {&owner->ranks.back().beatAgeMs, &owner->ranks.back().progressAgeMs})
+                if (*age) **age += feed_.unseenMs();
         }
     }
     return rows;
@@ -133,10 +133,11 @@ QVariant FleetModel::toneOf(const FleetRow& row, const model::RankView* rank, in
     const bool training = row.replica.state == model::ReplicaState::kTraining;
     if (column == kState && rank == nullptr) return as(tone(row.replica.state));
     if (column == kState) return as(Tone::kMuted);
-    if (rank != nullptr && training && column == kBeat && rank->beatAgeMs > beatLimitMs_)
+    if (rank != nullptr && training && column == kBeat &&
+        rank->beatAgeMs.value_or(0) > beatLimitMs_)
         return as(Tone::kWarning);
     if (rank != nullptr && training && column == kProgress &&
-        rank->progressAgeMs > progressLimitMs_)
+        rank->progressAgeMs.value_or(0) > progressLimitMs_)
         return as(Tone::kWarning);
     if (column == kNode || column == kPid || column == kIncarnation) return as(Tone::kMuted);
     return {};

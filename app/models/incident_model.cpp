@@ -7,15 +7,9 @@
 #include "app/models/labels.h"
 #include "app/models/roles.h"
 #include "app/models/units.h"
+#include "backend/model/incident_phases.h"
 
 namespace bulkhead::ui {
-
-std::optional<double> phaseMs(const model::IncidentView& incident, model::IncidentPhaseKind kind) {
-    std::optional<double> total;
-    for (const model::PhaseView& phase : incident.phases)
-        if (phase.phase == kind) total = total.value_or(0) + phase.ms();
-    return total;
-}
 
 IncidentModel::IncidentModel(const RunFeed& feed, QObject* parent)
     : QAbstractTableModel(parent), feed_(feed) {}
@@ -74,7 +68,7 @@ QString IncidentModel::text(const model::IncidentView& i, int column) const {
         case kCause:
             return label(i.cause) + (i.fault == 0 ? QString() : tr(" (fault #%1)").arg(i.fault));
         case kDetect:
-            return formatOptional(phaseMs(i, model::IncidentPhaseKind::kDetect), formatMs);
+            return formatOptional(model::phaseMs(i, model::IncidentPhaseKind::kDetect), formatMs);
         case kStall:
             return formatMs(i.survivorStallMs);
         case kRejoin:

@@ -43,7 +43,4 @@ class IncidentModel final : public QAbstractTableModel {
     std::vector<model::IncidentView> rows_;
 };
 
-/// Total length of one kind of phase, nothing if it was not reported.
-std::optional<double> phaseMs(const model::IncidentView& incident, model::IncidentPhaseKind kind);
-
 }  // namespace bulkhead::ui

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "app/models/words.h"
+#include "backend/model/rank_name.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -216,16 +217,12 @@ Tone tone(model::Severity severity) {
     return Tone::kNeutral;
 }
 
-bool isSurvivorPhase(model::IncidentPhaseKind kind) {
-    return kind <= model::IncidentPhaseKind::kReexchange;
-}
-
 QString replicaName(int32_t replica) {
     return replica < 0 ? tr("all") : QStringLiteral("r%1").arg(replica);
 }
 
 QString rankName(RankId rank) {
-    return QStringLiteral("r%1s%2").arg(rank.replica).arg(rank.shard);
+    return toQt(model::rankName(rank));
 }
 
 QString toQt(std::string_view text) {

@@ -29,9 +29,6 @@ Tone tone(model::Severity severity);
 Tone tone(model::CampaignOutcome outcome);
 Tone tone(model::VerdictState state);
 
-/// Phases the survivors feel; the others are the lost replica's own.
-bool isSurvivorPhase(model::IncidentPhaseKind kind);
-
 QString replicaName(int32_t replica);
 QString rankName(RankId rank);
 QString toQt(std::string_view text);

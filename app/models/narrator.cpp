@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend/model/gpu_text.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -52,10 +53,11 @@ void Narrator::incidents(const model::RunState& state) {
         }
         if (incident.closedNs != 0 && incident.incident > closed_) {
             closed_ = incident.incident;
-            char text[160];
-            std::snprintf(text, sizeof text, ": survivors stalled %.0f ms, back after %.0f ms, ",
-                          incident.survivorStallMs, incident.rejoinMs);
-            out_ << "incident #" << incident.incident << text << incident.outcome << std::endl;
+            out_ << "incident #" << incident.incident << ": survivors stood still "
+                 << model::humanDuration(incident.survivorStallMs);
+            if (incident.rejoinMs > 0)
+                out_ << ", back after " << model::humanDuration(incident.rejoinMs);
+            out_ << ", " << incident.outcome << std::endl;
         }
     }
 }

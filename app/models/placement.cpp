@@ -278,7 +278,7 @@ std::vector<RowsModel::Row> ruleRows(const Placement& p) {
              {tr("shard %1").arg(p.shown().expertShard[cell(p, layer, expert)]), Tone::kNeutral,
               false},
              kept ? Cell{tr("kept"), Tone::kGood, true}
-                  : Cell{tr("not as shown; propose a plan"), Tone::kWarning, true}});
+                  : Cell{tr("no; propose a plan"), Tone::kWarning, true}});
     }
     return rows;
 }

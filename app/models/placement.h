@@ -67,7 +67,7 @@ std::vector<RowsModel::Row> layerRows(const Placement& placement);
 std::vector<RowsModel::Row> expertRows(const Placement& placement, int layer);
 /// Domain, and the share of its samples on each shard, as proposed or in use.
 std::vector<RowsModel::Row> homeRows(const Placement& placement);
-/// Layer, expert, what was laid down for it, where it is as shown, whether that is kept.
+/// Layer, expert, what was laid down for it, where it is shown, whether that is kept.
 std::vector<RowsModel::Row> ruleRows(const Placement& placement);
 /// "Proposed after step 812, 0:12:31" and why, with what it would do.
 QString waitingHeadline(const model::RunState& state, const model::ProposalView& proposal);

@@ -50,7 +50,10 @@ void EventHistory::read() {
 }
 
 void EventHistory::take(client::Result<model::EventPage> result) {
-    if (!result.ok()) return enter(State::kFailed);
+    if (!result.ok()) {
+        failure_ = result.failure();
+        return enter(State::kFailed);
+    }
     model::EventPage read = std::move(result).value();
     std::reverse(read.events.begin(), read.events.end());
     next_ = read.nextSeq;

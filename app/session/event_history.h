@@ -25,6 +25,8 @@ class EventHistory final : public QObject {
     /// Nothing more is read, because the log has no room for older events.
     void stop();
     State state() const { return state_; }
+    /// Why nothing more could be read; of State::kFailed.
+    const client::Failure& failure() const { return failure_; }
     bool withRoutine() const { return withRoutine_; }
 
   Q_SIGNALS:
@@ -39,6 +41,7 @@ class EventHistory final : public QObject {
 
     Session& session_;
     State state_ = State::kWhole;
+    client::Failure failure_;
     bool withRoutine_ = false;
     uint64_t next_ = 0;   ///< greatest seq not read yet
     uint64_t begun_ = 0;  ///< counts begin(): an answer to an earlier one is void

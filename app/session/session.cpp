@@ -33,10 +33,14 @@ bool goesOn(const model::JobInfo& job) {
 
 QString inWords(const client::Failure& failure) {
     QStringList sentences;
-    for (const std::string& part : {failure.cause, failure.remedy}) {
-        QString sentence = toQt(part).trimmed();
+    const std::string& remedy = failure.remedy;
+    for (const std::string* part : {&failure.cause, &remedy}) {
+        QString sentence = toQt(*part).trimmed();
         if (sentence.isEmpty()) continue;
         if (!sentence.endsWith(u'.') && !sentence.endsWith(u'?')) sentence += u'.';
+        // A cause may begin with a name or a path, a remedy with the name of a program.
+        if (part == &remedy && !sentence.startsWith(QStringLiteral("bulkhead")))
+            sentence[0] = sentence[0].toUpper();
         sentences << sentence;
     }
     return sentences.join(u' ');
@@ -57,6 +61,7 @@ Session::~Session() {
 
 void Session::forgetClient() {
     ++generation_;
+    if (runOpening_) endOpening();
     runWatch_.reset();
     jobsWatch_.reset();
     runBox_.reset();
@@ -72,10 +77,13 @@ void Session::forgetClient() {
 }
 
 void Session::close() {
+    endOpening();
     forgetClient();
     daemon_.reset();
     pendingJob_.reset();
     returning_ = false;
+    way_.reset();
+    before_.reset();
     status_ = {};
     feed_.clear();
     Q_EMIT statusChanged();
@@ -115,85 +123,91 @@ void Session::returnTo(const QString& target) {
     returning_ = true;
     client::Options options;
     options.target = target.toStdString();
+    way_ = Way{options, tr("demo"), true};
     open(std::move(options), tr("demo"));
 }
 
 void Session::openRunFile(const QString& path, Leave leave) {
     const QString name = QFileInfo(path).fileName();
+    cancelOpening();
     if (!isOpen()) {
         close();
         status_.link = Link::kStarting;
         status_.target = name;
     }
-    if (reader_) abandonReader();
-    reader_ = std::make_unique<DaemonHost>();
-    beginOpening(name);
-    connect(reader_.get(), &DaemonHost::failed, this, [this](const client::Failure& failure) {
-        status_.opening.reset();
+    status_.opening = SessionStatus::Opening{name, std::nullopt};
+    const auto failed = [this](const client::Failure& failure) {
+        endOpening();
+        if (isOpen()) {
+            Q_EMIT complained(failure);
+        } else {
+            status_.link = Link::kFailed;
+            status_.failure = failure;
+        }
         Q_EMIT statusChanged();
-        if (isOpen()) return void(Q_EMIT complained(failure));
-        status_.link = Link::kFailed;
-        status_.failure = failure;
-        Q_EMIT statusChanged();
-    });
-    connect(reader_.get(), &DaemonHost::ready, this, [this, name, leave](const QString& target) {
+    };
+    const auto opened = [this, name, leave](FileOpening::Opened file) {
+        // While an operator is asked, the two ways to go on keep the file; it may be cancelled.
+        const auto kept = std::make_shared<FileOpening::Opened>(std::move(file));
+        const auto isWanted = [this, mine = fileOpening_.get()] {
+            return fileOpening_.get() == mine;
+        };
         leave(
-            [this, name, target] {
-                if (!reader_) return;  // it was cancelled meanwhile
-                close();
-                daemon_ = std::move(reader_);
-                status_.offline = true;
-                beginOpening(name);
-                client::Options way;
-                way.target = target.toStdString();
-                open(std::move(way), name);
+            [this, name, kept, isWanted] {
+                if (isWanted()) adopt(std::move(*kept), name);
             },
-            [this] {
-                reader_.reset();
-                status_.opening.reset();
-                Q_EMIT statusChanged();
+            [this, isWanted] {
+                if (isWanted()) cancelOpening();
             });
-    });
-    client::PrivateDaemonOptions options;
-    options.runFile = QFileInfo(path).absoluteFilePath().toStdString();
-    options.readOnly = true;
-    reader_->start(std::move(options));
+    };
+    fileOpening_ = std::make_unique<FileOpening>(
+        path, openClient_,
+        FileOpening::Told{[this](std::optional<double> share) { setProgress(share); }, opened,
+                          failed});
     Q_EMIT statusChanged();
 }
 
-void Session::beginOpening(const QString& name) {
-    ++openings_;
-    held_.reset();
-    openedSeq_.reset();
-    status_.opening = SessionStatus::Opening{name, std::nullopt};
+void Session::adopt(FileOpening::Opened file, const QString& name) {
+    std::optional<Way> back = status_.offline ? before_ : way_;
+    close();
+    before_ = std::move(back);
+    status_.wayBack = before_ ? before_->words : QString();
+    status_.offline = true;
+    status_.target = name;
+    status_.link = Link::kConnecting;
+    target_ = file.options.target;
+    daemon_ = std::move(file.daemon);
+    client_ = std::move(file.client);
+    watchJobs();
+    if (file.run) showReplay(*std::move(file.run));
+    Q_EMIT statusChanged();
 }
 
-/// Starting a daemon blocks its thread: one that nobody wants any more ends when it has started.
-void Session::abandonReader() {
-    DaemonHost* host = reader_.release();
-    host->disconnect(this);
-    connect(host, &DaemonHost::ready, host, &QObject::deleteLater);
-    connect(host, &DaemonHost::failed, host, &QObject::deleteLater);
+void Session::goBack() {
+    const Way way = *before_;
+    close();
+    way_ = way;
+    status_.embedded = way.embedded;
+    status_.link = Link::kConnecting;
+    open(way.options, way.words);
+}
+
+void Session::setProgress(std::optional<double> share) {
+    if (!status_.opening) return;
+    status_.opening->share = share;
+    Q_EMIT statusChanged();
+}
+
+void Session::endOpening() {
+    status_.opening.reset();
+    runOpening_.reset();
+    fileOpening_.reset();
 }
 
 void Session::cancelOpening() {
     if (!status_.opening) return;
-    ++openings_;
-    status_.opening.reset();
-    held_.reset();
-    if (reader_) {
-        abandonReader();
-        if (!isOpen()) close();
-    } else {
-        leaveReplay();
-    }
-    Q_EMIT statusChanged();
-}
-
-void Session::showOpened() {
-    if (!status_.opening || !held_ || !openedSeq_ || held_->seq < *openedSeq_) return;
-    status_.opening.reset();
-    feed_.reset(*std::exchange(held_, nullptr));
+    endOpening();
+    if (!isOpen()) close();
     Q_EMIT statusChanged();
 }
 
@@ -224,10 +238,9 @@ void Session::host(client::PrivateDaemonOptions options) {
 void Session::keepInsteadOfPending(const model::JobInfo& job) {
     if (!pendingJob_) return;
     pendingJob_.reset();
-    Q_EMIT complained(
-        {client::FailureCode::kRefused, tr("%1 goes on").arg(toQt(job.id)).toStdString(),
-         tr("Recovered at step %1; no new job was started").arg(job.step).toStdString(),
-         tr("Name another run file for a new job.").toStdString(), false});
+    Q_EMIT noticed(tr("%1: recovered at step %2. For a new job name another run file.")
+                       .arg(toQt(job.id))
+                       .arg(job.step));
 }
 
 void Session::startPendingJob() {
@@ -256,6 +269,7 @@ void Session::attach(const QString& target, const QString& tokenFile, const QStr
     options.tokenFile = tokenFile.toStdString();
     options.certs = certs.toStdString();
     status_.link = Link::kConnecting;
+    way_ = Way{options, target, false};
     open(std::move(options), target);
 }
 
@@ -272,6 +286,11 @@ void Session::open(client::Options options, const QString& words) {
         return;
     }
     client_ = std::move(opened).value();
+    watchJobs();
+    Q_EMIT statusChanged();
+}
+
+void Session::watchJobs() {
     const auto box = std::make_shared<Mailbox>([this] {
         QMetaObject::invokeMethod(
             this, [this] { deliverSoon(); }, Qt::QueuedConnection);
@@ -284,7 +303,6 @@ void Session::open(client::Options options, const QString& words) {
         box->putLost(std::move(failure), next);
     };
     jobsWatch_ = client_->watchJobs(std::move(handlers));
-    Q_EMIT statusChanged();
 }
 
 void Session::deliverSoon() {
@@ -405,23 +423,15 @@ void Session::takeRun(Delivery delivery) {
         checkSilence();
     }
     if (delivery.position) status_.position = delivery.position;
-    if (status_.opening) {
-        if (delivery.snapshot) held_ = delivery.snapshot;
-        if (delivery.position) status_.opening->share = delivery.position->loading;
-        showOpened();
-    } else {
-        if (delivery.snapshot) feed_.reset(*delivery.snapshot);
-        feed_.apply(delivery.events);
-    }
+    if (delivery.snapshot) feed_.reset(*delivery.snapshot);
+    feed_.apply(delivery.events);
     if (delivery.position || delivery.lost || back) Q_EMIT statusChanged();
 }
 
 void Session::showNewestRun() {
     listRuns({}, [this](client::Result<std::vector<model::RunInfo>> runs) {
         if (runs.ok() && !runs.value().empty()) return replayRun(toQt(runs.value().front().id));
-        status_.opening.reset();
         if (!runs.ok()) Q_EMIT complained(runs.failure());
-        Q_EMIT statusChanged();
     });
 }
 
@@ -445,11 +455,15 @@ void Session::retryNow() {
 
 QString Session::releaseEmbedded() {
     if (daemon_) daemon_->release();
-    return daemon_ ? daemon_->target() : toQt(target_);
+    client::Options options;
+    options.target = daemon_ ? daemon_->target().toStdString() : target_;
+    way_ = Way{options, status_.target, true};
+    return toQt(options.target);
 }
 
 void Session::endOwn(std::function<void()> done) {
     if (!daemon_) return done();
+    way_.reset();
     forgetClient();
     daemon_->stop(std::move(done));
 }
@@ -457,6 +471,7 @@ void Session::endOwn(std::function<void()> done) {
 void Session::stopEmbedded(std::function<void()> done) {
     if (daemon_) return endOwn(std::move(done));
     if (!client_ || !status_.embedded) return done();
+    way_.reset();
     // One that was come back to is nobody's child any more; it ends when asked.
     client_->shutdown({}, here<client::Done>([this, done = std::move(done)](auto result) {
                           if (!result.ok()) Q_EMIT complained(result.failure());

@@ -10,6 +10,7 @@
 #include "app/models/run_feed.h"
 #include "app/session/daemon_host.h"
 #include "app/session/mailbox.h"
+#include "app/session/run_opening.h"
 #include "app/session/status.h"
 #include "backend/client/client.h"
 #include "backend/client/job_source.h"
@@ -22,8 +23,7 @@ namespace bulkhead::ui {
 class Session final : public QObject {
     Q_OBJECT
   public:
-    using OpenClient =
-        std::function<client::Result<std::unique_ptr<client::Client>>(client::Options)>;
+    using OpenClient = ui::OpenClient;
     template <class T>
     using Answer = std::function<void(client::Result<T>)>;
 
@@ -46,8 +46,9 @@ class Session final : public QObject {
     void attach(const QString& target, const QString& tokenFile = {}, const QString& certs = {});
     /// Lets go of what is open and calls the first, or calls the second when it is to stay.
     using Leave = std::function<void(std::function<void()>, std::function<void()>)>;
-    /// A run file, through a private daemon that only reads it. What is open stays until that
-    /// serves and `leave` let go of it; a file that cannot be read is complained of then.
+    /// A run file, through a private daemon that only reads it. What is open stays until the
+    /// newest run is there in full and `leave` let go of it; a file that cannot be read is
+    /// complained of.
     void openRunFile(const QString& path, Leave leave);
     /// False when this job cannot be read; complains then.
     bool canRead(const client::JobSource& job);
@@ -63,11 +64,11 @@ class Session final : public QObject {
     void stopEmbedded(std::function<void()> done);
 
     /// Shows a run of the history as a replay, paused at its end, as soon as it is read that far:
-    /// SessionStatus::opening until then.
+    /// SessionStatus::opening until then, and what is on screen stays.
     void replayRun(const QString& run);
     /// Gives up the run or run file that is being read.
     void cancelOpening();
-    /// Back to the live job.
+    /// Back to the live job of this daemon, or to SessionStatus::wayBack.
     void leaveReplay();
     void controlReplay(const model::ReplayControl& control);
 
@@ -94,6 +95,8 @@ class Session final : public QObject {
 
   Q_SIGNALS:
     void statusChanged();
+    /// Something that the operator should know, and nothing bad.
+    void noticed(const QString& words);
     /// Something asked for could not be done; the connection stands.
     void complained(const bulkhead::client::Failure& failure);
     /// The daemon's list of runs may have changed.
@@ -113,9 +116,13 @@ class Session final : public QObject {
     void keepInsteadOfPending(const model::JobInfo& job);
     void show(client::JobText text);
     void showNewestRun();
-    void beginOpening(const QString& name);
-    void showOpened();
-    void abandonReader();
+    void watchJobs();
+    void endOpening();
+    void setProgress(std::optional<double> share);
+    void adopt(FileOpening::Opened file, const QString& name);
+    void showReplay(RunOpening::Opened run);
+    void closeShownReplay();
+    void goBack();
     void lose();
     void judgeLink();
     void checkSilence();
@@ -129,13 +136,14 @@ class Session final : public QObject {
     OpenClient openClient_;
     SessionStatus status_;
     std::unique_ptr<DaemonHost> daemon_;
-    std::unique_ptr<DaemonHost> reader_;  ///< of a run file that is not on screen yet
     /// Started as soon as the private daemon answers.
     std::optional<client::JobText> pendingJob_;
     /// While it is not known whether the job to come back to is still there.
     bool returning_ = false;
     /// Declared before the watches: these go first.
-    std::unique_ptr<client::Client> client_;
+    std::shared_ptr<client::Client> client_;
+    std::unique_ptr<RunOpening> runOpening_;    ///< of a run of the daemon that is open
+    std::unique_ptr<FileOpening> fileOpening_;  ///< of a run file
     std::shared_ptr<Mailbox> jobsBox_;
     std::shared_ptr<Mailbox> runBox_;
     std::unique_ptr<client::Watch> jobsWatch_;
@@ -144,11 +152,14 @@ class Session final : public QObject {
     std::string target_;  ///< address of what is open
     std::string run_;     ///< id of the run on screen, for its history
     std::string replay_;  ///< id of the open replay
-    /// While a run is being opened: its latest state, which is shown once it has come as far as
-    /// `openedSeq_`, known when the replay stands at its end.
-    client::StatePtr held_;
-    std::optional<uint64_t> openedSeq_;
-    uint64_t openings_ = 0;  ///< counts beginOpening() and what ends one
+    /// How to come to a live session again. A private daemon has one once it was told to go on.
+    struct Way {
+        client::Options options;
+        QString words;
+        bool embedded = false;
+    };
+    std::optional<Way> way_;     ///< to what is open
+    std::optional<Way> before_;  ///< to what was left for the run file that is open
     uint64_t generation_ = 0;
     QTimer deliverTimer_;
     QTimer silenceTimer_;

@@ -15,45 +15,42 @@ client::Failure Session::noClient() const {
 
 void Session::replayRun(const QString& run) {
     if (!client_) return;
-    beginOpening(run);
-    const auto isCurrent = [this, opening = openings_] { return opening == openings_; };
-    const auto failed = [this](const client::Failure& failure) {
-        cancelOpening();
-        Q_EMIT complained(failure);
-    };
-    client_->openReplay(
-        run.toStdString(), here<std::string>([=, this, id = run.toStdString()](auto result) {
-            if (!isCurrent()) {
-                if (result.ok())
-                    client_->closeReplay(result.value(), here<client::Done>([](auto) {}));
-                return;
-            }
-            if (!result.ok()) return failed(result.failure());
-            leaveReplay();
-            replay_ = std::move(result).value();
-            run_ = id;
-            feed_.clear();
-            watchRun({{}, replay_});
-            model::ReplayControl toEnd;
-            toEnd.seekTimeNs = INT64_MAX;
-            toEnd.paused = true;
-            client_->controlReplay(replay_, toEnd,
-                                   here<model::ReplayPosition>([=, this](auto position) {
-                                       if (!isCurrent()) return;
-                                       if (!position.ok()) return failed(position.failure());
-                                       status_.position = position.value();
-                                       openedSeq_ = position.value().seq;
-                                       showOpened();
-                                       Q_EMIT statusChanged();
-                                   }));
-        }));
+    endOpening();
+    status_.opening = SessionStatus::Opening{run, std::nullopt};
+    runOpening_ = std::make_unique<RunOpening>(
+        client_, run.toStdString(),
+        RunOpening::Told{[this](std::optional<double> share) { setProgress(share); },
+                         [this](RunOpening::Opened opened) {
+                             endOpening();
+                             showReplay(std::move(opened));
+                             Q_EMIT statusChanged();
+                         },
+                         [this](const client::Failure& failure) {
+                             cancelOpening();
+                             Q_EMIT complained(failure);
+                         }});
     Q_EMIT statusChanged();
 }
 
-void Session::leaveReplay() {
-    if (replay_.empty() || !client_) return;
+void Session::showReplay(RunOpening::Opened run) {
+    closeShownReplay();
+    replay_ = std::move(run.replay);
+    run_ = std::move(run.run);
+    watchRun({{}, replay_});
+    status_.position = run.position;
+    feed_.reset(*run.state);
+}
+
+void Session::closeShownReplay() {
+    if (replay_.empty()) return;
     client_->closeReplay(replay_, here<client::Done>([](auto) {}));
     replay_.clear();
+}
+
+void Session::leaveReplay() {
+    if (before_) return goBack();
+    if (replay_.empty() || !client_) return;
+    closeShownReplay();
     runWatch_.reset();
     runBox_.reset();
     status_.replay = false;
@@ -66,7 +63,12 @@ void Session::leaveReplay() {
 void Session::controlReplay(const model::ReplayControl& control) {
     if (replay_.empty() || !client_) return;
     client_->controlReplay(replay_, control, here<model::ReplayPosition>([this](auto result) {
-                               if (!result.ok()) return;
+                               if (!result.ok()) {
+                                   // A move that a later one took the place of is no news.
+                                   if (result.failure().code != client::FailureCode::kStale)
+                                       Q_EMIT complained(result.failure());
+                                   return;
+                               }
                                status_.position = result.value();
                                Q_EMIT statusChanged();
                            }));

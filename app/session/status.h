@@ -31,6 +31,7 @@ struct SessionStatus {
     bool embedded = false;             ///< a private daemon of this console, with a job
     std::vector<model::JobInfo> jobs;  ///< all that the daemon has
     bool offline = false;              ///< a run file
+    QString wayBack;                   ///< live session that was left for it; empty: none
     /// A run that is being read and not on screen yet.
     struct Opening {
         QString name;

@@ -52,7 +52,7 @@ void AuditView::addControls() {
     count_->setFont(Theme::font(-1));
     controls()->insertWidget(1, count_);
     QAction* check = context_.actions.add(
-        QStringLiteral("audit.check"), tr("View"), tr("Check the audit"),
+        QStringLiteral("audit.check"), tr("View"), tr("Verify the audit"),
         tr("Compute its chain of hashes anew: was an entry changed or taken out?"),
         QKeySequence(QStringLiteral("Ctrl+Alt+A")), [this] { this->check(); });
     addButton(check, tr("Verify"));

@@ -151,7 +151,7 @@ QString EventsView::missingWords() const {
         case EventHistory::State::kFull:
             return tr("from %1 on; filter or replay an earlier moment for the rest").arg(since);
         case EventHistory::State::kFailed:
-            return tr("earlier ones could not be read");
+            return tr("earlier ones could not be read: %1").arg(inWords(history_.failure()));
         case EventHistory::State::kWhole:
             break;
     }

@@ -31,15 +31,25 @@ void setRowVisible(QFormLayout* form, QWidget* field, bool visible) {
     form->setRowVisible(field, visible);
 }
 
+QStringList textsOf(const QComboBox* box) {
+    QStringList texts;
+    for (int i = 0; i < box->count(); ++i) texts << box->itemText(i);
+    return texts;
+}
+
 /// Keeps the choice when the same text is still there.
 void refill(QComboBox* box, const QStringList& items) {
-    QStringList now;
-    for (int i = 0; i < box->count(); ++i) now << box->itemText(i);
-    if (now == items) return;
+    if (textsOf(box) == items) return;
     const QString kept = box->currentText();
     box->clear();
     box->addItems(items);
     box->setCurrentIndex(std::max(0, static_cast<int>(items.indexOf(kept))));
+}
+
+/// Keeps the place of the choice where as many items have other texts now.
+void rename(QComboBox* box, const QStringList& items) {
+    if (box->count() != items.size()) return refill(box, items);
+    for (int i = 0; i < box->count(); ++i) box->setItemText(i, items[i]);
 }
 
 }  // namespace
@@ -209,10 +219,11 @@ void FaultsView::fillTargets() {
     for (const model::ReplicaView& r : s.replicas) replicas << tr("Replica %1").arg(r.replica);
     const auto kind = static_cast<model::FaultKind>(kind_->currentIndex());
     if (!fieldsOf(kind).shard) shards << tr("all its ranks");
-    for (uint32_t k = 0; k < s.spec.shards; ++k) shards << tr("Shard %1").arg(k);
+    const int replica = std::max(replica_->currentIndex(), 0);
+    for (int k = 0; k < static_cast<int>(s.spec.shards); ++k) shards << rankName({replica, k});
     for (const model::NodeView& n : s.nodes) nodes << toQt(n.node);
     refill(replica_, replicas);
-    refill(shard_, shards);
+    rename(shard_, shards);
     refill(node_, nodes);
 }
 
@@ -229,6 +240,7 @@ void FaultsView::showFields() {
 
 void FaultsView::composeChanged() {
     if (sender() == kind_) showFields();
+    if (sender() == replica_) fillTargets();
     const model::FaultSpec fault = composed();
     const absl::Status check = model::checkFault(fault);
     sentence_->setText(toQt(model::describe(fault)));

@@ -20,20 +20,10 @@
 #include "app/widgets/theme.h"
 
 namespace bulkhead::ui {
-namespace {
-
-/// Prices of the operator's environment, as bulkheadctl has them.
-model::Prices pricesHere() {
-    model::Prices prices;
-    prices.gpuHour = qEnvironmentVariable("BULKHEAD_GPU_HOUR_PRICE").toDouble();
-    return prices;
-}
-
-}  // namespace
 
 IncidentsView::IncidentsView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("incidents"), tr("Incidents"), parent),
-      model_(context.feed, pricesHere()),
+      model_(context.feed, context.prices),
       panel_(new IncidentPanel),
       bars_(new IncidentBars),
       table_(new QTableView),
@@ -43,7 +33,7 @@ IncidentsView::IncidentsView(ViewContext& context, QWidget* parent)
     table_->horizontalHeader()->setStretchLastSection(false);
     table_->horizontalHeader()->setSectionResizeMode(CardModel::kTitle, QHeaderView::Stretch);
     for (const int column : {CardModel::kTime, CardModel::kBack, CardModel::kCost})
-        table_->setColumnWidth(column, 104);
+        table_->setColumnWidth(column, column == CardModel::kBack ? 136 : 104);
     auto* card = new QWidget;
     auto* column = new QVBoxLayout(card);
     column->setContentsMargins(0, 0, 0, 0);

@@ -37,7 +37,8 @@ MainWindow::MainWindow(Parts parts, QWidget* parent)
       parts_(parts),
       recents_(parts.settings),
       commands_(new JobCommands(parts.session, parts.confirmer, this)),
-      context_{parts.feed, parts.cursor, parts.session, parts.actions, parts.confirmer, *commands_},
+      context_{parts.feed, parts.cursor, parts.session, parts.actions, parts.confirmer, *commands_,
+               parts.prices},
       strip_(nullptr),
       docks_(*this) {
     setWindowTitle(tr("Bulkhead"));
@@ -59,8 +60,9 @@ MainWindow::MainWindow(Parts parts, QWidget* parent)
     };
     connect(commands_, &JobCommands::failed, this, complain);
     connect(&parts_.session, &Session::complained, this, complain);
-    connect(commands_, &JobCommands::succeeded, this,
-            [this](const QString& words) { strip_->say(words, Tone::kNeutral); });
+    const auto note = [this](const QString& words) { strip_->say(words, Tone::kNeutral); };
+    connect(commands_, &JobCommands::succeeded, this, note);
+    connect(&parts_.session, &Session::noticed, this, note);
     wireViews();
     connect(&parts_.session, &Session::statusChanged, this, &MainWindow::noteStatus);
     noteStatus();
@@ -124,7 +126,7 @@ void MainWindow::addFileActions() {
           [this] { askRunFile(); });
     a.add("file.retry", file, tr("Retry the connection now"), tr("Do not wait for the countdown"),
           QKeySequence("F5"), [this] { parts_.session.retryNow(); });
-    a.add("file.quit", file, tr("Quit"), tr("Asks what becomes of an embedded job"),
+    a.add("file.quit", file, tr("Quit"), tr("Asks whether a job of this console is stopped or kept"),
           QKeySequence("Ctrl+Q"), [this] { close(); });
 }
 

@@ -23,7 +23,7 @@ class StatusStrip;
 class MainWindow final : public QMainWindow {
     Q_OBJECT
   public:
-    /// All outlive the window.
+    /// References outlive the window.
     struct Parts {
         RunFeed& feed;
         TimeCursor& cursor;
@@ -31,6 +31,7 @@ class MainWindow final : public QMainWindow {
         ActionRegistry& actions;
         Confirmer& confirmer;
         QSettings& settings;
+        model::Prices prices = {};
     };
     explicit MainWindow(Parts parts, QWidget* parent = nullptr);
     ~MainWindow() override;

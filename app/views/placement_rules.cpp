@@ -16,10 +16,10 @@ namespace bulkhead::ui {
 
 void PlacementView::addRuleActions(const QString& menu) {
     ActionRegistry& a = context_.actions;
-    look_ = a.add(QStringLiteral("placement.waiting"), menu, tr("Look at the plan that waits"),
+    look_ = a.add(QStringLiteral("placement.waiting"), menu, tr("Review the proposed plan"),
                   tr("The backend proposed it when routing drifted; nothing moves yet"),
                   QKeySequence(QStringLiteral("Ctrl+Alt+O")), [this] { desk_.proposeWaiting(); });
-    dismiss_ = a.add(QStringLiteral("placement.dismiss"), menu, tr("Dismiss the plan that waits"),
+    dismiss_ = a.add(QStringLiteral("placement.dismiss"), menu, tr("Dismiss the proposed plan"),
                      tr("While routing stays drifted another one comes after the cool-down"),
                      QKeySequence(QStringLiteral("Ctrl+Alt+X")), [this] { dismiss(); });
     pin_ = a.add(QStringLiteral("placement.pin"), menu, tr("Pin the expert to its shard"),

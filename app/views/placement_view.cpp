@@ -231,8 +231,8 @@ QWidget* PlacementView::makeBoard() {
     layerName_->setFont(Theme::font(0, QFont::Medium));
     auto* key = new QLabel(
         tr("Colour: tokens over the layer's mean, blue below, orange above. Framed: would move "
-           "here; dashed: leaves. Dot: pinned; struck ring: forbidden somewhere; red: not so as "
-           "shown. Drag, or Shift with the arrows up and down; the menu does the rest."));
+           "here; dashed: leaves. Dot: pinned; struck ring: forbidden somewhere; red: "
+           "broken. Drag, or Shift with the arrows up and down; the menu does the rest."));
     key->setObjectName(QStringLiteral("Muted"));
     key->setWordWrap(true);
     auto* scroll = new QScrollArea;

@@ -15,7 +15,7 @@ ProposalBanner::ProposalBanner(QAction* look, QAction* dismiss, QWidget* parent)
     : QFrame(parent), headline_(new QLabel), words_(new QLabel) {
     setObjectName(QStringLiteral("Banner"));
     setAttribute(Qt::WA_StyledBackground);
-    setAccessibleName(tr("A plan that waits"));
+    setAccessibleName(tr("Proposed plan"));
     headline_->setFont(Theme::font(0, QFont::Medium));
     headline_->setAccessibleName(tr("When a plan was proposed"));
     words_->setWordWrap(true);

@@ -119,7 +119,7 @@ void ReplayBar::addActions(ActionRegistry& actions) {
                                "replay.end", "replay.step"})
             actions.find(QString::fromLatin1(id))->setEnabled(status.replay && !status.opening);
         actions.find(QStringLiteral("replay.leave"))
-            ->setEnabled(status.replay || status.opening.has_value());
+            ->setEnabled(status.replay || status.opening.has_value() || !status.wayBack.isEmpty());
     });
 }
 
@@ -169,23 +169,25 @@ void ReplayBar::refresh() {
     const SessionStatus& status = session_.status();
     const bool opening = status.opening.has_value();
     const auto& p = status.position;
-    setVisible(status.replay || opening);
+    const bool left = !status.wayBack.isEmpty();
+    setVisible(status.replay || opening || left);
     const bool moves = opening || (p && p->loading);
     progress_->setVisible(moves);
     // The scrubber stays while a move takes its time: it may be under the operator's hand.
     for (QWidget* part : std::initializer_list<QWidget*>{play_, scrubber_, clock_, speed_})
-        part->setVisible(!opening);
+        part->setVisible(!opening && status.replay);
     if (moves) showProgress(opening ? status.opening->share : p->loading);
     if (opening) {
         words_->setText(tr("Reading %1").arg(status.opening->name));
         leave_->setVisible(true);
         return leave_->setText(tr("Cancel"));
     }
-    if (!status.replay) return;
-    words_->setText(tr("Replay, not live"));
-    leave_->setVisible(status.job.has_value());
+    leave_->setVisible(status.job.has_value() || left);
     leave_->setText(tr("Back to live"));
-    if (!p) return;
+    leave_->setToolTip(left ? tr("Back to %1").arg(status.wayBack) : tr("Back to the live job"));
+    words_->setText(status.replay ? tr("Replay, not live")
+                                  : tr("%1 has no run").arg(status.target));
+    if (!p || !status.replay) return;
     words_->setText(tr("Replay of %1, not live").arg(toQt(p->run)));
     play_->setText(p->atEnd ? tr("Replay from start") : p->paused ? tr("Play") : tr("Pause"));
     clock_->setText(tr("%1 / %2   step %3 of %4")

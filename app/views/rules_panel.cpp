@@ -15,7 +15,7 @@ namespace bulkhead::ui {
 
 RulesPanel::RulesPanel(QAction* free, QWidget* parent)
     : QWidget(parent),
-      rows_({tr("Layer"), tr("Expert"), tr("Rule"), tr("As shown"), tr("Kept")}, {}),
+      rows_({tr("Layer"), tr("Expert"), tr("Rule"), tr("Placed on"), tr("Kept")}, {}),
       table_(new QTableView),
       none_(new QLabel(
           tr("No expert is pinned or forbidden anywhere. The menu of a chip does it."))) {

@@ -127,7 +127,7 @@ void RunsView::addControls() {
     add("runs.compare", tr("Compare"), tr("Compare two runs"),
         tr("Lay the curves of two selected runs over each other"), "Ctrl+M",
         [this] { compareSelected(); });
-    add("runs.check", tr("Verify ledger"), tr("Check the data ledger"),
+    add("runs.check", tr("Verify ledger"), tr("Verify the data ledger"),
         tr("Add the selected run's data up again: everything once, nothing twice"), "Ctrl+Shift+K",
         [this] { checkSelected(); });
     add("runs.export", tr("Export"), tr("Export selected run\u2026"),

@@ -159,7 +159,7 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     row->addLayout(side);
     plan_->setObjectName(QStringLiteral("News"));
     plan_->setFixedHeight(explanation_->sizeHint().height() + 4);
-    plan_->setAccessibleName(tr("Look at the plan that waits"));
+    plan_->setAccessibleName(tr("Plan ready for review"));
     plan_->setToolTip(tr("Routing has drifted and the backend proposed a plan; see Placement"));
     plan_->hide();
     problems_->setObjectName(QStringLiteral("News"));

@@ -8,6 +8,7 @@
 #include "app/session/session.h"
 #include "app/widgets/action_registry.h"
 #include "app/widgets/confirm.h"
+#include "backend/model/incident_card.h"
 
 class QHBoxLayout;
 class QLabel;
@@ -26,6 +27,7 @@ struct ViewContext {
     ActionRegistry& actions;
     Confirmer& confirmer;
     JobCommands& commands;
+    model::Prices prices = {};  ///< of what lost time costs
 };
 
 /// A page the operator sees: a header with title and controls, and a body. refresh() is called when

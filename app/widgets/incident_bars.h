@@ -9,7 +9,8 @@
 namespace bulkhead::ui {
 
 /// One incident's phases as two bars, the survivors' and the replica's, each to its own scale, with
-/// every duration in words. Without an incident it says so.
+/// every duration in words. Of the survivors' only what is filled stood still, as the card says;
+/// the exchange that is done again is framed. Without an incident it says so.
 class IncidentBars final : public QWidget {
     Q_OBJECT
   public:

@@ -10,6 +10,7 @@
 
 #include "backend/campaign/judge.h"
 #include "backend/model/command_text.h"
+#include "backend/model/incident_phases.h"
 #include "backend/model/names.h"
 #include "backend/model/units.h"
 
@@ -245,9 +246,8 @@ class Report {
         std::string out = "<div class=\"bar\">";
         for (const model::PhaseView& p : incident.phases) {
             if (!(p.ms() > 0)) continue;
-            // A silently wrong replica delays nobody before it is found.
             const bool survivors =
-                incident.survivorStallMs > 0 && p.phase <= model::IncidentPhaseKind::kReexchange;
+                model::survivorsStood(incident) && model::isSurvivorPhase(p.phase);
             out += printed("<i class=\"%s\" style=\"width:%.2f%%\" title=\"%s %s\"></i>",
                            survivors ? "survivor" : "own", 100 * p.ms() / whole,
                            std::string(enumName(p.phase)).c_str(), humanDuration(p.ms()).c_str());

@@ -181,9 +181,9 @@ void addActions(CLI::App& app, Cli& cli) {
           Named{"release", "End a hold or a drain", Kind::kReleaseRejoin},
           Named{"restart", "Stop a replica and start it again", Kind::kRestartReplica}}) {
         auto options = addVerb(app, cli, one.name, one.help, one.kind, &verb);
-        verb->add_option("replica", options->action.replica, "number of the replica")
+        verb->add_option("replica", options->action.replica, "the replica, as 2 or r2")
             ->required()
-            ->check(CLI::NonNegativeNumber);
+            ->transform(replicaNumber());
     }
     for (const Named& one : {Named{"cordon", "Start no more ranks on a node", Kind::kCordon},
                              Named{"uncordon", "Let a node take ranks again", Kind::kUncordon}}) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "backend/model/rank_name.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -76,6 +77,17 @@ CLI::Validator positive() {
             return absl::StrCat("'", text, "', expected a number above 0");
         },
         "POSITIVE");
+}
+
+CLI::Validator replicaNumber() {
+    return CLI::Validator(
+        [](std::string& text) -> std::string {
+            const std::optional<int32_t> replica = model::parseReplica(text);
+            if (!replica) return absl::StrCat("'", text, "', expected a replica, such as 2 or r2");
+            text = std::to_string(*replica);
+            return {};
+        },
+        "");
 }
 
 ExitCode exitCodeOf(client::FailureCode code) {

@@ -51,6 +51,8 @@ std::string defaultStateDir();
 CLI::Validator within(double least, double most);
 /// A number above 0 that is not infinite.
 CLI::Validator positive();
+/// Makes "r2" of a replica 2.
+CLI::Validator replicaNumber();
 
 /// "bulkheadctl: TITLE: CAUSE / REMEDY" on stderr, with --json one JSON object; returns the exit
 /// code.

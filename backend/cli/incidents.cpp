@@ -53,7 +53,8 @@ void addIncidents(CLI::App& app, Cli& cli) {
     verb->add_option("-f,--file", cli.file, "read this run file instead of asking a daemon");
     verb->add_flag("--open", wanted->openOnly, "only what is not over");
     verb->add_option("--gpu-hour-price", wanted->prices.gpuHour, "of one GPU for an hour")
-        ->envname("BULKHEAD_GPU_HOUR_PRICE");
+        ->envname(model::Prices::kGpuHourVariable)
+        ->check(within(0, 1e9));
     verb->add_option("--currency", wanted->prices.currency, "that the price is in")
         ->capture_default_str();
     verb->callback(

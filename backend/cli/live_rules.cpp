@@ -124,7 +124,7 @@ int planDismiss(const Cli& cli, const std::string& wanted) {
     const model::ProposalView* waiting = model::openProposal(*state.value());
     if (waiting == nullptr)
         return fail(cli, {client::FailureCode::kRefused, "Nothing to dismiss",
-                          "no plan waits for an answer.",
+                          "no plan is ready for review.",
                           "bulkheadctl plan history lists what was proposed.", false});
     model::Action action;
     action.kind = model::ActionKind::kDismissPlan;

@@ -179,8 +179,9 @@ void addEvents(CLI::App& app, Cli& cli) {
     verb->add_option("--severity", *severity, "at least")
         ->check(CLI::IsMember({"info", "notice", "warning", "error"}))
         ->capture_default_str();
-    verb->add_option("--replica", query->replica, "that name this replica");
-    verb->add_option("--text", query->text, "that contain this");
+    verb->add_option("--replica", query->replica, "that name this replica, as 2 or r2")
+        ->transform(replicaNumber());
+    verb->add_option("--text", query->text, "that contain this, or name a rank such as r2s1");
     verb->add_option("--from", query->fromSeq, "from this sequence number");
     verb->add_option("--to", query->toSeq, "to this sequence number, inclusive");
     verb->add_flag("--newest", query->newestFirst, "newest first");
@@ -200,7 +201,7 @@ void addExports(CLI::App& app, Cli& cli) {
     verb->add_option("--to", request->toStep, "last step");
     auto check = std::make_shared<bool>(false);
     verb->add_flag("--check", *check,
-                   "check it instead: every step, its chain, every sample once, parity");
+                   "verify it instead: every step, its chain, every sample once, parity");
     verb->add_option("--jobs", cli.jobsDir,
                      "with --file and --check: the folder of the run's folder with its commit log "
                      "[FILE.state/jobs, or jobs beside FILE]");

@@ -202,8 +202,8 @@ client::Result<model::JobInfo> startOrGoOn(Session& session, client::JobSource s
             "Mend that, or go on from its last checkpoint with --resume " + left.value()->id + ".",
             false};
     if (left.value()) {
-        std::fprintf(stderr, "bulkheadctl: going on with %s, which was cut off at step %llu\n",
-                     left.value()->id.c_str(), static_cast<unsigned long long>(left.value()->step));
+        std::fprintf(stderr, "bulkheadctl: %s: recovered at step %llu\n", left.value()->id.c_str(),
+                     static_cast<unsigned long long>(left.value()->step));
         return *left.value();
     }
     if (source.file.empty() && source.command.empty())

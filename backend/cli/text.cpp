@@ -14,6 +14,7 @@
 #include "backend/model/event_json.h"
 #include "backend/model/gpu_text.h"
 #include "backend/model/names.h"
+#include "backend/model/rank_name.h"
 #include "backend/model/units.h"
 
 namespace bulkhead::cli {
@@ -54,7 +55,7 @@ std::string oneWord(std::string figure) {
 /// "r2s1", "3[0,16)": the structures short enough for a line; else empty.
 std::string shortStructure(const model::Json& value) {
     if (value.contains("replica") && value.contains("shard"))
-        return "r" + value["replica"].dump() + "s" + value["shard"].dump();
+        return model::rankName({value["replica"].get<int32_t>(), value["shard"].get<int32_t>()});
     if (value.contains("begin") && value.contains("end"))
         return value.value("domain", model::Json(0)).dump() + "[" + value["begin"].dump() + "," +
                value["end"].dump() + ")";
@@ -66,7 +67,7 @@ std::string shortNumber(std::string& key, const model::Json& value) {
     const double number = value.get<double>();
     if (key == "ms" || key.ends_with("_ms")) {
         key = key == "ms" ? "took" : key.substr(0, key.size() - 3);
-        return number == 0 ? "" : oneWord(model::humanDuration(number));
+        return number > 0 ? oneWord(model::humanDuration(number)) : "";
     }
     if (key == "bytes" || key.find("bytes_") == 0 || key.ends_with("_bytes"))
         return number == 0 ? "" : oneWord(model::bytesText(number));

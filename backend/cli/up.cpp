@@ -128,8 +128,8 @@ client::Result<model::JobInfo> startOrGoOn(Session& session, const UpOptions& op
     if (failed && options.job.resume.empty()) return cannotGoOn(*left.value(), options);
     if (left.value() && !failed) {
         std::fprintf(stderr,
-                     "bulkheadctl: going on with %s, which was cut off at step %llu; what the "
-                     "command line says of a job is for a new one: name another --db for that\n",
+                     "bulkheadctl: %s: recovered at step %llu; what the command line says of a "
+                     "job is for a new one: name another --db for that\n",
                      left.value()->id.c_str(), static_cast<unsigned long long>(left.value()->step));
         return *left.value();
     }

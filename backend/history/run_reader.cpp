@@ -12,6 +12,7 @@
 #include "backend/model/json.h"
 #include "backend/model/names.h"
 #include "backend/model/parse_number.h"
+#include "backend/model/rank_name.h"
 
 namespace bulkhead::history {
 namespace {
@@ -25,6 +26,25 @@ bool holds(std::string_view text, std::string_view wanted) {
     };
     return std::search(text.begin(), text.end(), wanted.begin(), wanted.end(),
                        [&](char a, char b) { return lower(a) == lower(b); }) != text.end();
+}
+
+/// A rank in JSON has its two numbers apart.
+bool namesRank(const model::Json& value, RankId rank) {
+    if (value.is_object() && value.value("replica", model::Json()) == rank.replica &&
+        value.value("shard", model::Json()) == rank.shard)
+        return true;
+    return value.is_structured() &&
+           std::any_of(value.begin(), value.end(),
+                       [rank](const model::Json& part) { return namesRank(part, rank); });
+}
+
+/// True when the event has the text somewhere, or the rank that the text names.
+bool matches(const std::string& json, const EventFilter& f) {
+    if (f.text.empty() || holds(json, f.text)) return true;
+    const std::optional<RankId> rank = model::parseRank(f.text);
+    if (!rank) return false;
+    const auto parsed = model::parseJson(json);
+    return parsed.ok() && namesRank(*parsed, *rank);
 }
 
 std::string eventSql(const EventFilter& f) {
@@ -142,11 +162,8 @@ absl::Status SqliteRunReader::scan(int64_t runId, const EventFilter& f,
         uint64_t bytes = 0;
         for (uint32_t found = 0; found < f.limit && bytes < f.limitBytes && query.executeStep();) {
             absl::StatusOr<model::Event> event = eventOf(query, 0, &json);
-            if (!event.ok())
-                return absl::Status(
-                    event.status().code(),
-                    concat(file_.string(), ": ", std::string(event.status().message())));
-            if (!f.text.empty() && !holds(json, f.text)) continue;
+            if (!event.ok()) return damaged(file_.string(), std::string(event.status().message()));
+            if (!matches(json, f)) continue;
             ++found;
             bytes += json.size();
             if (absl::Status s = take(*std::move(event)); !s.ok()) return s;
@@ -160,7 +177,10 @@ absl::StatusOr<model::RunState> SqliteRunReader::stateAtSeq(int64_t runId, uint6
     return guardedValue<model::RunState>(file_.string(), [&]() -> absl::StatusOr<model::RunState> {
         SQLite::Transaction oneMoment(*db_);
         if (!exists(runId)) return noRun(runId);
-        return loadState(*db_, runId, seq, progress);
+        absl::StatusOr<model::RunState> state = loadState(*db_, runId, seq, progress);
+        if (absl::IsDataLoss(state.status()))
+            return damaged(file_.string(), std::string(state.status().message()));
+        return state;
     });
 }
 

@@ -151,7 +151,7 @@ struct EventFilter {
     std::vector<std::string> types;  ///< any of these
     model::Severity minSeverity = model::Severity::kInfo;
     std::optional<int32_t> replica;
-    std::string text;  ///< anywhere in the event's JSON, ASCII case ignored
+    std::string text;  ///< in the event's JSON, ASCII case ignored; or a rank named there, "r2s1"
     bool newestFirst = false;
     uint32_t limit = 10000;
     uint64_t limitBytes = UINT64_MAX;  ///< of the events' JSON; one comes in any case

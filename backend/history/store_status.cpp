@@ -9,6 +9,12 @@ namespace bulkhead::history {
 
 using model::concat;
 
+absl::Status damaged(const std::string& file, std::string_view cause) {
+    return absl::DataLossError(concat(file, ": damaged (", cause,
+                                      "); restore a copy, or save what can be read with sqlite3's "
+                                      ".recover"));
+}
+
 absl::Status statusOf(const SQLite::Exception& error, const std::string& file) {
     const std::string cause = error.what();
     switch (error.getErrorCode() & 0xff) {
@@ -19,9 +25,7 @@ absl::Status statusOf(const SQLite::Exception& error, const std::string& file) {
             return absl::InvalidArgumentError(
                 concat(file, ": not an SQLite file; name a file that Bulkhead wrote"));
         case SQLITE_CORRUPT:
-            return absl::DataLossError(concat(file, ": damaged (", cause,
-                                              "); restore a copy, or save what can be read with "
-                                              "sqlite3's .recover"));
+            return damaged(file, cause);
         case SQLITE_BUSY:
         case SQLITE_LOCKED:
             return absl::UnavailableError(

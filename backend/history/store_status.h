@@ -4,6 +4,7 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +15,8 @@ namespace bulkhead::history {
 
 /// One line: file, cause in plain words, remedy.
 [[nodiscard]] absl::Status statusOf(const SQLite::Exception& error, const std::string& file);
+/// The same for content that cannot be what was written.
+[[nodiscard]] absl::Status damaged(const std::string& file, std::string_view cause);
 
 template <class F>
 [[nodiscard]] absl::Status guarded(const std::string& file, F&& work) {

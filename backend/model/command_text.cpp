@@ -8,6 +8,7 @@
 #include "backend/model/expert_rules.h"
 #include "backend/model/names.h"
 #include "backend/model/parse_number.h"
+#include "backend/model/rank_name.h"
 
 namespace bulkhead::model {
 namespace {
@@ -137,32 +138,28 @@ absl::StatusOr<uint64_t> durationOf(const Argument& a) {
     return *ms;
 }
 
-absl::StatusOr<int32_t> replicaOf(const Argument& a, std::string_view digits) {
-    const std::optional<int32_t> number = parseNumber<int32_t>(digits);
-    if (!number || *number < 0) return badValue(a, "the number of a replica, from 0");
-    return *number;
+absl::StatusOr<int32_t> replicaOf(const Argument& a) {
+    const std::optional<int32_t> replica = parseReplica(a.value);
+    if (!replica) return badValue(a, "the number of a replica, from 0");
+    return *replica;
 }
 
-/// "r2s1", as everything shows it; "2.1", as older files have it.
+/// Files of older versions have a rank as "2.1".
 absl::Status takeRank(const Argument& a, FaultSpec& fault) {
-    const bool named = a.value.starts_with('r');
-    const std::string_view digits = a.value.substr(named ? 1 : 0);
-    const size_t middle = digits.find(named ? 's' : '.');
-    const std::optional<int32_t> replica = parseNumber<int32_t>(digits.substr(0, middle));
-    const std::optional<int32_t> shard = middle == std::string_view::npos
-                                             ? std::nullopt
-                                             : parseNumber<int32_t>(digits.substr(middle + 1));
-    if (!replica || !shard || *replica < 0 || *shard < 0)
-        return badValue(a, "a rank, such as r2s1");
-    fault.replica = *replica;
-    fault.shard = *shard;
+    std::string name(a.value);
+    if (const size_t dot = name.find('.'); dot != std::string::npos)
+        name = concat("r", name.replace(dot, 1, "s"));
+    const std::optional<RankId> rank = parseRank(name);
+    if (!rank) return badValue(a, "a rank, such as r2s1");
+    fault.replica = rank->replica;
+    fault.shard = rank->shard;
     return absl::OkStatus();
 }
 
 absl::Status takeArgument(const Argument& a, FaultSpec& fault) {
     if (a.key == "rank") return takeRank(a, fault);
     if (a.key == "replica") {
-        const absl::StatusOr<int32_t> replica = replicaOf(a, a.value);
+        const absl::StatusOr<int32_t> replica = replicaOf(a);
         if (replica.ok()) fault.replica = *replica;
         return replica.status();
     }
@@ -329,7 +326,7 @@ std::string formatFault(const FaultSpec& f) {
     if (verb.takes & kNode)
         out += concat("node=", f.node);
     else if (f.shard >= 0)
-        out += concat("rank=r", f.replica, "s", f.shard);
+        out += concat("rank=", rankName({f.replica, f.shard}));
     else
         out += concat("replica=", f.replica);
     if (f.factor != 0) out += concat(",factor=", shortest(f.factor));
@@ -402,7 +399,7 @@ absl::StatusOr<Action> parseAction(std::string_view text) {
             if (!rule.ok()) return rule.status();
             action.rules.push_back(*rule);
         } else if (a.key == "replica" && verb->needs == kReplica) {
-            const absl::StatusOr<int32_t> replica = replicaOf(a, a.value);
+            const absl::StatusOr<int32_t> replica = replicaOf(a);
             if (!replica.ok()) return replica.status();
             action.replica = *replica;
         } else {

@@ -2,13 +2,14 @@
 #include "backend/model/command_text.h"
 #include "backend/model/names.h"
 #include "backend/model/parse_number.h"
+#include "backend/model/rank_name.h"
 #include "backend/model/units.h"
 
 namespace bulkhead::model {
 namespace {
 
 std::string target(const FaultSpec& f) {
-    if (f.shard >= 0) return concat("rank r", f.replica, "s", f.shard);
+    if (f.shard >= 0) return concat("rank ", rankName({f.replica, f.shard}));
     return concat("replica ", f.replica);
 }
 

@@ -295,8 +295,8 @@ struct RankSample {
     uint32_t incarnation = 0;
     RankPhase phase = RankPhase::kStarting;
     uint64_t step = 0;
-    double beatAgeMs = 0;
-    double progressAgeMs = 0;
+    std::optional<double> beatAgeMs;      ///< absent: it has not sent a heartbeat yet
+    std::optional<double> progressAgeMs;  ///< likewise
     std::optional<double> tokensPerSecond;
     std::optional<double> cpuPercent;  ///< of one core
     std::optional<uint64_t> rssBytes;

@@ -132,7 +132,8 @@ bool fold(RunState& s, int64_t at, const RankStarted& e) {
     view->phase = RankPhase::kStarting;
     view->startedNs = at;
     view->sampledNs = 0;
-    view->beatAgeMs = view->progressAgeMs = 0;
+    view->beatAgeMs.reset();
+    view->progressAgeMs.reset();
     clearFigures(*view);
     if (e.gpu) view->gpus = {*e.gpu};
     return true;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/model/fold.h"
+#include "backend/model/incident_phases.h"
 
 namespace bulkhead::model::fold_detail {
 namespace {
@@ -13,11 +14,6 @@ IncidentView* incidentOf(RunState& s, uint64_t id) {
 }
 FaultView* faultOf(RunState& s, uint64_t id) {
     return const_cast<FaultView*>(findFault(s, id));
-}
-
-bool stopsSurvivors(IncidentPhaseKind phase) {
-    return phase == IncidentPhaseKind::kDetect || phase == IncidentPhaseKind::kDecide ||
-           phase == IncidentPhaseKind::kReform;
 }
 
 /// Books a stall on the step within which it ended, which may be committed already.
@@ -93,7 +89,7 @@ bool fold(RunState& s, int64_t, const IncidentPhase& e) {
         if (incident->closedNs == 0) incident->survivorStallMs += ms;
         bookStall(s, e.endNs, ms);
     }
-    if (stopsSurvivors(e.phase) || e.phase == IncidentPhaseKind::kReexchange)
+    if (isSurvivorPhase(e.phase))
         s.stalls.push({e.incident, e.phase, incident->replica, e.beginNs, e.endNs});
     return true;
 }

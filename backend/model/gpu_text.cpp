@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "backend/model/names.h"
+#include "backend/model/rank_name.h"
 
 namespace bulkhead::model {
 namespace {
@@ -80,8 +81,7 @@ std::string gpuName(const GpuTroubled& trouble) {
 std::string ranksText(const GpuTroubled& trouble) {
     if (trouble.ranks.empty()) return "no rank of this run computed there";
     std::vector<std::string> names;
-    for (const RankId& rank : trouble.ranks)
-        names.push_back(concat("r", rank.replica, "s", rank.shard));
+    for (const RankId& rank : trouble.ranks) names.push_back(rankName(rank));
     return concat("computed there: ", joined(names));
 }
 

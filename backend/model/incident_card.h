@@ -99,6 +99,9 @@ struct IncidentCard {
 };
 
 struct Prices {
+    /// The environment variable that sets `gpuHour`, for the console and bulkheadctl.
+    static constexpr const char* kGpuHourVariable = "BULKHEAD_GPU_HOUR_PRICE";
+
     double gpuHour = 0;  ///< 0: not set
     std::string currency = "USD";
 };

@@ -104,7 +104,8 @@ struct EventQuery {
     std::vector<std::string> types;  ///< "step_committed", ...; empty: all
     Severity minSeverity = Severity::kInfo;
     int32_t replica = -1;  ///< events that name it; -1: all
-    std::string text;      ///< anywhere in the event's JSON, ASCII case ignored; empty: all
+    /// Anywhere in the event's JSON, ASCII case ignored, or the rank that it names: "r2s1".
+    std::string text;  ///< empty: all
     bool newestFirst = false;
     uint32_t limit = 1000;  ///< at most so many; the server caps it at 10,000
     bool operator==(const EventQuery&) const = default;

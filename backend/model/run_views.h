@@ -206,9 +206,9 @@ struct RankView {
     std::string node;
     RankPhase phase = RankPhase::kGone;
     uint64_t step = 0;
-    int64_t sampledNs = 0;  ///< when the figures below were taken; 0: never
-    double beatAgeMs = 0;
-    double progressAgeMs = 0;
+    int64_t sampledNs = 0;                ///< when the figures below were taken; 0: never
+    std::optional<double> beatAgeMs;      ///< absent: it has not sent a heartbeat yet
+    std::optional<double> progressAgeMs;  ///< likewise
     std::optional<double> tokensPerSecond;
     std::optional<double> cpuPercent;  ///< of one core
     std::optional<uint64_t> rssBytes;

@@ -11,15 +11,9 @@
 namespace bulkhead::model {
 namespace {
 
-std::string fixed(double value, int decimals) {
-    char text[64];
-    std::snprintf(text, sizeof text, "%.*f", decimals, value);
-    return text;
-}
-
 /// Three significant digits below 100, whole numbers above.
 std::string threeDigits(double value) {
-    return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0);
+    return fixedText(value, value < 10 ? 2 : value < 100 ? 1 : 0);
 }
 
 std::string withoutZeros(std::string figure) {
@@ -33,7 +27,7 @@ std::string withoutZeros(std::string figure) {
 std::string shortDuration(double ms, bool human) {
     if (ms == 0) return "0 ms";
     if (ms < 0.05) return "<0.1 ms";
-    if (ms < 999.5) return fixed(ms, ms < 1 ? 1 : 0) + " ms";
+    if (ms < 999.5) return fixedText(ms, ms < 1 ? 1 : 0) + " ms";
     const std::string figure = threeDigits(ms / 1000);
     return (human ? withoutZeros(figure) : figure) + " s";
 }
@@ -55,10 +49,20 @@ Parts partsOf(double ms) {
 
 constexpr double kShort = 59'950;  ///< [ms] in one unit below
 
+bool isMeasured(double ms) {
+    return std::isfinite(ms) && ms >= 0;
+}
+
 }  // namespace
 
+std::string fixedText(double value, int decimals) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.*f", decimals, value);
+    return text;
+}
+
 std::string durationText(double ms) {
-    if (!std::isfinite(ms) || ms < 0) return {};
+    if (!isMeasured(ms)) return {};
     if (ms < kShort) return shortDuration(ms, false);
     const Parts p = partsOf(ms);
     const char* const zero = p.small < 10 ? "0" : "";
@@ -66,8 +70,7 @@ std::string durationText(double ms) {
 }
 
 std::string humanDuration(double ms) {
-    if (!std::isfinite(ms)) return "unknown";
-    if (ms < 0) return "-" + humanDuration(-ms);
+    if (!isMeasured(ms)) return "not measured";
     if (ms < kShort) return shortDuration(ms, true);
     const Parts p = partsOf(ms);
     const std::string large = concat(p.large, " ", p.largeUnit);
@@ -78,7 +81,7 @@ std::string bytesText(double bytes) {
     constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB"};
     size_t unit = 0;
     for (; bytes >= 1000 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000;
-    return concat(unit == 0 ? fixed(bytes, 0) : threeDigits(bytes), " ", kUnits[unit]);
+    return concat(unit == 0 ? fixedText(bytes, 0) : threeDigits(bytes), " ", kUnits[unit]);
 }
 
 std::string countText(uint64_t value) {
@@ -88,7 +91,7 @@ std::string countText(uint64_t value) {
 }
 
 std::string shareText(double share) {
-    return std::isfinite(share) ? fixed(share * 100, 1) + " %" : std::string();
+    return std::isfinite(share) ? fixedText(share * 100, 1) + " %" : std::string();
 }
 
 }  // namespace bulkhead::model

@@ -13,8 +13,11 @@ namespace bulkhead::model {
 [[nodiscard]] std::string durationText(double ms);
 
 /// For sentences, the same figure without what says nothing: "350 ms", "1.2 s", "4 min 10 s",
-/// "1 h 5 min". "unknown": not finite.
+/// "1 h 5 min". "not measured": negative or not finite.
 [[nodiscard]] std::string humanDuration(double ms);
+
+/// "2.31": so many decimals.
+[[nodiscard]] std::string fixedText(double value, int decimals);
 
 /// "512 B", "1.54 MB": powers of 1000.
 [[nodiscard]] std::string bytesText(double bytes);

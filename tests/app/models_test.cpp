@@ -18,6 +18,7 @@
 #include "app/models/runs_model.h"
 #include "app/models/series.h"
 #include "app/models/units.h"
+#include "backend/model/incident_phases.h"
 #include "tests/app/support/sample_run.h"
 
 namespace bulkhead::ui {
@@ -87,6 +88,25 @@ TEST_F(Models, FleetShowsADashWhereThereIsNoFigure) {
     EXPECT_TRUE(shown(model, 2, FleetModel::kState).startsWith("Fetching"));
 }
 
+TEST_F(Models, AnAgeThatNobodyMeasuredIsADash) {
+    feed.apply(run.events(5));
+    model::FleetSampled fleet;
+    for (int32_t s = 0; s < 2; ++s) {
+        model::RankSample& rank = fleet.ranks.emplace_back();
+        rank.rank = {1, s};
+        rank.incarnation = 1;
+    }
+    fleet.ranks[1].beatAgeMs = 40;
+    feed.apply({{feed.state().seq + 1, feed.state().lastEventNs, {}, fleet}});
+    FleetModel model(feed);
+    model.refresh();
+    const QModelIndex replica = model.index(1, 0);
+    EXPECT_EQ(shown(model, 0, FleetModel::kBeat, replica), noFigure());
+    EXPECT_EQ(shown(model, 1, FleetModel::kBeat, replica), "40\u202fms");
+    EXPECT_EQ(shown(model, 1, FleetModel::kBeat), "40\u202fms") << "the worst that is known";
+    EXPECT_EQ(shown(model, 1, FleetModel::kProgress), noFigure());
+}
+
 TEST_F(Models, IncidentsComeNewestFirstAndSayWhatTheyCost) {
     IncidentModel model(feed);
     const QAbstractItemModelTester tester(&model, Mode::Warning);
@@ -94,7 +114,7 @@ TEST_F(Models, IncidentsComeNewestFirstAndSayWhatTheyCost) {
     model.refresh();
     ASSERT_EQ(model.rowCount(), 1);
     EXPECT_EQ(shown(model, 0, IncidentModel::kOutcome), "rejoined at step 50");
-    EXPECT_EQ(phaseMs(*model.at(0), model::IncidentPhaseKind::kDetect), 4);
+    EXPECT_EQ(model::phaseMs(*model.at(0), model::IncidentPhaseKind::kDetect), 4);
     for (int i = 0; i < 40; ++i) feed.apply(run.nextStep());
     model.refresh();
     ASSERT_EQ(model.rowCount(), 2);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "backend/client/private_daemon.h"
 #include "backend/model/json.h"
@@ -17,11 +18,52 @@ namespace bulkhead::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kCtl = std::string(BULKHEAD_BIN) + "/bulkheadctl ";
 const std::string kDaemon = std::string(BULKHEAD_BIN) + "/bulkheadd ";
 
 class RunFileTest : public RpcTest {};
+
+/// A run of which replica 1 was lost and came back, and replica 0 was lost for good. Each replica
+/// has one GPU.
+std::vector<model::Event> runWithIncidents() {
+    std::vector<model::Event> events = madeUpRun(3);
+    const model::Event end = events.back();
+    events.pop_back();
+    const int64_t lost = events.back().timeNs + 50 * kMillisecond;
+    const auto add = [&](int64_t ms, model::EventBody body) {
+        events.push_back(
+            {events.size() + 1, lost + ms * kMillisecond, model::Severity::kInfo, std::move(body)});
+    };
+    using enum model::IncidentPhaseKind;
+    const auto phase = [&](model::IncidentPhaseKind kind, int64_t fromMs, int64_t toMs) {
+        add(toMs, model::IncidentPhase{1, kind, lost + fromMs * kMillisecond,
+                                       lost + toMs * kMillisecond});
+    };
+    const auto lose = [&](int64_t ms, uint64_t incident, int32_t replica, const char* title) {
+        add(ms, model::IncidentOpened{incident, replica, 1, 4, model::EvidenceKind::kProcessExit, 0,
+                                      title});
+    };
+    model::FleetSampled fleet;
+    for (int32_t r = 0; r < 2; ++r) {
+        model::RankSample& rank = fleet.ranks.emplace_back();
+        rank.rank = {r, 0};
+        rank.incarnation = 1;
+        rank.gpus = {0};
+    }
+    add(0, fleet);
+    add(3, model::EvidenceSeen{model::EvidenceKind::kProcessExit, 1, 0, "agent node0", "signal 9"});
+    lose(7, 1, 1, "r1 lost: signal 9");
+    phase(kDetect, 0, 3);
+    phase(kDecide, 3, 7);
+    phase(kReform, 7, 46);
+    phase(kReexchange, 46, 118);
+    add(1850, model::IncidentClosed{1, 46, 1850, 1.896, 8, "rejoined at step 4"});
+    lose(1900, 2, 0, "r0 lost: signal 11");
+    add(2000, end.body);
+    return events;
+}
 
 TEST_F(RunFileTest, TheCtlReadsAFileWithoutADaemon) {
     writeRun(dir_ + "/run.db", madeUpRun(7), clock_);
@@ -61,6 +103,86 @@ TEST_F(RunFileTest, ADamagedOrForeignFileIsSaidInOneLineAndLeftAsItWas) {
     const Ran up = shellBoth(kCtl + "up --steps 1 --db " + file);
     EXPECT_EQ(up.code, 6) << up.out;
     EXPECT_EQ(SQLite::Database(file).execAndGet("PRAGMA user_version").getInt(), 9999);
+}
+
+TEST_F(RunFileTest, IncidentsAreCardsOpenOnesFirst) {
+    writeRun(dir_ + "/run.db", runWithIncidents(), clock_);
+    const std::string incidents = kCtl + "incidents -f " + dir_ + "/run.db ";
+    const Ran all = shellBoth(incidents);
+    EXPECT_EQ(all.code, 0) << all.out;
+    EXPECT_EQ(all.out.find("#2 r0 lost: signal 11 (open since 2.25 s)"), 0u) << all.out;
+    for (const char* line :
+         {"\n\n#1 r1 lost: signal 9 (at 350 ms)\n",
+          "\n  happened    357 ms after the start, in step 4: process exit, incarnation 1.\n",
+          "\n  evidence    4 ms before, agent node0: process exit of r1s0, signal 9\n",
+          "\n  now         Over after 1.85 s: rejoined at step 4. The others stood still for 46 "
+          "ms, "
+          "then exchanged again for 72 ms. 8 samples were computed again.\n",
+          "\n  cost        1.9 replica-s, 0.001 GPU-h\n", "\n  do          Nothing: it is over.\n"})
+        EXPECT_THAT(all.out, HasSubstr(line));
+
+    const Ran open = shellBoth(incidents + "latest --open");
+    EXPECT_THAT(open.out, HasSubstr("#2 "));
+    EXPECT_THAT(open.out, Not(HasSubstr("#1 ")));
+    writeRun(dir_ + "/calm.db", madeUpRun(2), clock_);
+    EXPECT_EQ(shellBoth(kCtl + "incidents -f " + dir_ + "/calm.db").out, "no incident\n");
+    EXPECT_EQ(shellBoth(kCtl + "incidents --json -f " + dir_ + "/calm.db").out, "");
+}
+
+TEST_F(RunFileTest, IncidentsAsJsonAreOneCardALine) {
+    writeRun(dir_ + "/run.db", runWithIncidents(), clock_);
+    const Ran ran = shell(kCtl + "incidents --json -f " + dir_ + "/run.db");
+    ASSERT_EQ(ran.lines(), 2) << ran.out;
+    std::istringstream lines(ran.out);
+    for (const bool open : {true, false}) {
+        std::string line;
+        std::getline(lines, line);
+        const auto card = model::parseJson(line);
+        ASSERT_TRUE(card.ok()) << line;
+        EXPECT_EQ(card->value("problem", ""), "incident");
+        EXPECT_EQ(card->value("incident", 0), open ? 2 : 1);
+        EXPECT_EQ(card->value("open", !open), open);
+        EXPECT_EQ(card->value("replica", -1), open ? 0 : 1);
+        EXPECT_FALSE(card->value("advice", "").empty());
+        const model::Json cost = card->value("cost", model::Json());
+        EXPECT_GT(cost.value("gpu_hours", 0.0), 0);
+        EXPECT_TRUE(cost.value("money", model::Json()).is_null()) << "nobody set a price";
+    }
+}
+
+TEST_F(RunFileTest, WhatIncidentsCostHasAPriceByOptionOrEnvironment) {
+    writeRun(dir_ + "/run.db", runWithIncidents(), clock_);
+    const std::string incidents = kCtl + "incidents -f " + dir_ + "/run.db ";
+    EXPECT_THAT(shellBoth(incidents + "--gpu-hour-price 3600 --currency EUR").out,
+                HasSubstr("1.9 replica-s, 0.001 GPU-h, 1.90 EUR\n"));
+    const std::string price = "BULKHEAD_GPU_HOUR_PRICE=";
+    EXPECT_THAT(shellBoth(price + "7200 " + incidents).out, HasSubstr("GPU-h, 3.79 USD\n"));
+    for (const std::string& bad :
+         {incidents + "--gpu-hour-price many", incidents + "--gpu-hour-price -1",
+          incidents + "--gpu-hour-price nan", price + "many " + incidents, incidents + "one two",
+          incidents + "--closed"}) {
+        const Ran ran = shellBoth(bad);
+        EXPECT_EQ(ran.code, 2) << bad << ": " << ran.out;
+        EXPECT_EQ(ran.lines(), 1) << bad << ": " << ran.out;
+        EXPECT_THAT(ran.out, HasSubstr("incidents --help")) << bad;
+    }
+    EXPECT_EQ(shellBoth(incidents + "nobody").code, 5);
+    EXPECT_EQ(shellBoth(kCtl + "incidents -f " + dir_ + "/absent.db").code, 6);
+}
+
+TEST_F(RunFileTest, EventsOfARankAreFoundByItsNameAndThoseOfAReplica) {
+    writeRun(dir_ + "/run.db", runWithIncidents(), clock_);
+    const std::string events = kCtl + "events -f " + dir_ + "/run.db --type evidence_seen,";
+    const std::string both = events + "incident_opened ";
+    EXPECT_EQ(shellBoth(both).lines(), 3);
+    EXPECT_THAT(shellBoth(both + "--text r1s0").out, HasSubstr("signal 9"));
+    EXPECT_EQ(shellBoth(both + "--text R1S0").lines(), 1) << "the evidence alone names the rank";
+    EXPECT_EQ(shellBoth(both + "--text r1s1").lines(), 0);
+    EXPECT_EQ(shellBoth(both + "--replica r1").out, shellBoth(both + "--replica 1").out);
+    EXPECT_EQ(shellBoth(both + "--replica r1").lines(), 2);
+    const Ran bad = shellBoth(both + "--replica one");
+    EXPECT_EQ(bad.code, 2);
+    EXPECT_THAT(bad.out, HasSubstr("such as 2 or r2"));
 }
 
 TEST_F(RunFileTest, WithJsonAnErrorIsJsonToo) {

@@ -162,9 +162,9 @@ TEST(Preflight, OnlyThePlanThatWaitsIsDismissed) {
     JobStatus s = fourReplicas();
     model::Action dismiss = act(ActionKind::kDismissPlan);
     dismiss.step = 40;
-    EXPECT_EQ(preflight(s, dismiss).refusal, "no plan waits for an answer");
+    EXPECT_EQ(preflight(s, dismiss).refusal, "no plan is ready for review");
     s.proposedAt = 60;
-    EXPECT_EQ(preflight(s, dismiss).refusal, "the plan that waits is of step 60, not 40");
+    EXPECT_EQ(preflight(s, dismiss).refusal, "the plan ready for review is of step 60, not 40");
     dismiss.step = 60;
     EXPECT_TRUE(preflight(s, dismiss).allowed);
 }

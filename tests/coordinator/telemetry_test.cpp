@@ -28,9 +28,17 @@ TEST(FleetBook, AgesTellSilenceFromStandstill) {
     book.beat(beat(1, 5), 2 * kSecond);
     const auto line = book.sample(3 * kSecond, false).ranks.at(0);
     EXPECT_EQ(line.phase, model::RankPhase::kCompute);
-    EXPECT_DOUBLE_EQ(line.beatAgeMs, 1000);
-    EXPECT_DOUBLE_EQ(line.progressAgeMs, 2000);
+    EXPECT_EQ(line.beatAgeMs, 1000);
+    EXPECT_EQ(line.progressAgeMs, 2000);
     EXPECT_FALSE(line.cpuPercent.has_value()) << "unknown is absent, not zero";
+}
+
+TEST(FleetBook, ARankThatHasNotBeatenHasNoAge) {
+    FleetBook book;
+    book.started({1, 0}, 1);
+    const auto line = book.sample(3 * kSecond, false).ranks.at(0);
+    EXPECT_FALSE(line.beatAgeMs);
+    EXPECT_FALSE(line.progressAgeMs);
 }
 
 TEST(FleetBook, ABeatOfAnOlderIncarnationChangesNothing) {

@@ -268,23 +268,38 @@ TEST(Console, AReplaySaysThatItIsOne) {
     position.run = "demo-1";
     position.paused = true;
     position.step = 4;
-    console.log->run.onPosition(position);
+    console.log->replay.onPosition(position);
     ASSERT_TRUE(QTest::qWaitFor([&] { return console.session->status().position->step == 4; }));
     console.press("Ctrl+Right");
     ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->orders.size() == 2; }));
     EXPECT_EQ(console.log->orders.back().seekStep, 5u);
 }
 
-TEST(Console, ARunThatIsReadShowsItsProgressAndNothingElseUntilItsEnd) {
+TEST(Console, AMoveOfAReplayThatFailsIsSaid) {
+    test::Console console(10);
+    console.session->replayRun("demo-1");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.session->status().replay; }));
+    console.log->noMove = {client::FailureCode::kServer, "Cannot read the run",
+                           "/runs.db: damaged (a page)", "Restore a copy.", false};
+    console.press("Ctrl+Home");
+    EXPECT_TRUE(QTest::qWaitFor(
+        [&] { return console.says("/runs.db: damaged (a page). Restore a copy."); }));
+    EXPECT_TRUE(console.session->status().replay) << "what is on screen stays";
+    EXPECT_TRUE(console.feed.hasRun());
+}
+
+TEST(Console, ARunThatIsReadShowsItsProgressAndLeavesTheScreenAloneUntilItsEnd) {
     test::Console console(10);
     console.log->holdOrders = true;
     console.session->replayRun("demo-1");
     ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->orders.size() == 1; }));
-    EXPECT_FALSE(console.feed.hasRun()) << "its beginning is not shown";
+    EXPECT_FALSE(console.session->status().replay);
+    console.send(console.run.nextStep());
+    EXPECT_EQ(console.feed.state().lastCommit->record.step, 11u) << "the live job goes on there";
     model::ReplayPosition position;
     position.run = "demo-1";
     position.loading = 0.25;
-    console.log->run.onPosition(position);
+    console.log->replay.onPosition(position);
     ASSERT_TRUE(QTest::qWaitFor([&] {
         const auto& opening = console.session->status().opening;
         return opening && opening->share == 0.25;
@@ -292,20 +307,36 @@ TEST(Console, ARunThatIsReadShowsItsProgressAndNothingElseUntilItsEnd) {
     EXPECT_TRUE(console.says("Reading demo-1"));
     EXPECT_TRUE(console.actions.find("replay.leave")->isEnabled());
     for (const auto& answer : console.log->held) answer();
-    ASSERT_TRUE(QTest::qWaitFor([&] { return console.feed.hasRun(); }));
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.session->status().replay; }));
     EXPECT_FALSE(console.session->status().opening);
+    EXPECT_EQ(console.feed.state().lastCommit->record.step, 10u);
 }
 
-TEST(Console, ARunThatIsReadCanBeCancelledAndTheLiveJobIsBack) {
+TEST(Console, ARunThatIsReadCanBeCancelledAndTheLiveJobWasNeverLeft) {
     test::Console console(10);
     console.log->holdOrders = true;
     console.session->replayRun("demo-1");
     ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->orders.size() == 1; }));
     console.press("Ctrl+Shift+L");
     EXPECT_FALSE(console.session->status().opening);
-    EXPECT_TRUE(QTest::qWaitFor([&] { return console.feed.hasRun(); }));
-    EXPECT_EQ(console.log->watched->job, "demo");
+    EXPECT_EQ(console.log->closedReplays, std::vector<std::string>{"replay-1"});
+    for (const auto& answer : console.log->held) answer();
+    console.send(console.run.nextStep());
+    EXPECT_EQ(console.feed.state().lastCommit->record.step, 11u);
     EXPECT_FALSE(console.session->status().replay);
+    EXPECT_TRUE(console.session->status().canAct());
+}
+
+TEST(Console, ARunThatCannotBeReadLeavesTheLiveJobOnScreen) {
+    test::Console console(10);
+    console.log->noMove = {client::FailureCode::kServer, "Cannot read the run",
+                           "/runs.db: damaged (a page)", "Restore a copy.", false};
+    console.session->replayRun("demo-1");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.says("Restore a copy."); }));
+    EXPECT_FALSE(console.session->status().opening);
+    EXPECT_TRUE(console.session->status().canAct());
+    console.send(console.run.nextStep());
+    EXPECT_EQ(console.feed.state().lastCommit->record.step, 11u);
 }
 
 TEST(Console, TheTimeCursorStaysUntilAnEventIsChosen) {

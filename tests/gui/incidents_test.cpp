@@ -10,6 +10,7 @@
 #include "app/views/incidents_view.h"
 #include "app/views/messages_dialog.h"
 #include "app/views/status_strip.h"
+#include "app/widgets/incident_bars.h"
 #include "app/widgets/incident_panel.h"
 #include "app/widgets/lane_timeline.h"
 #include "tests/app/support/console.h"
@@ -40,6 +41,29 @@ TEST(Incidents, TheStripLeadsFromAnOpenIncidentToItsCard) {
     EXPECT_TRUE(console.says("1 open, 0 over"));
     EXPECT_FALSE(console.named(QStringLiteral("Take the advice"), &page))
         << "there is nothing to do";
+}
+
+TEST(Incidents, MoneyComesFromThePriceThatTheProgramWasGiven) {
+    qputenv(model::Prices::kGpuHourVariable, "1");
+    const auto costs = [](model::Prices prices) {
+        test::Console console(60, {}, nullptr, prices);
+        console.press("Alt+1");
+        return console.says(" 0.00 EUR");
+    };
+    EXPECT_TRUE(costs({3, "EUR"}));
+    EXPECT_FALSE(costs({})) << "no page reads the environment";
+    qunsetenv(model::Prices::kGpuHourVariable);
+}
+
+TEST(Incidents, TheBarsOfSurvivorsAddUpToWhatTheCardSays) {
+    test::Console console(60);
+    console.press("Alt+1");
+    EXPECT_TRUE(console.says("The others stood still for 46 ms, then exchanged again for 72 ms."));
+    const auto* bars = console.view<IncidentsView>().findChild<IncidentBars*>();
+    ASSERT_NE(bars, nullptr);
+    EXPECT_TRUE(bars->accessibleDescription().startsWith(
+        QStringLiteral("Survivors: stood still 46\u202fms (Detect 4\u202fms, Decide "
+                       "3\u202fms, Re-form 39\u202fms, then Re-exchange 72\u202fms); r2: ")));
 }
 
 TEST(Incidents, ARunInOrderHasNoProblemInTheStrip) {

@@ -12,7 +12,9 @@
 #include <QProcess>
 #include <QTableView>
 #include <QTest>
+#include <QToolButton>
 
+#include "app/models/message_log.h"
 #include "app/views/job_dialog.h"
 #include "app/views/runs_view.h"
 #include "app/views/status_strip.h"
@@ -43,6 +45,30 @@ class Journey : public testing::Test {
         ASSERT_TRUE(enter.isAccepted());
         QDropEvent event({50, 50}, Qt::CopyAction, &data, Qt::LeftButton, Qt::NoModifier);
         QApplication::sendEvent(console.window.get(), &event);
+    }
+    /// Every page but the first `kept`: the very first has the format and its version, some more
+    /// the tables' definitions, all others what was written.
+    static void overwritePages(const QString& path, qint64 kept) {
+        QFile file(path);
+        ASSERT_TRUE(file.open(QIODevice::ReadWrite));
+        constexpr qint64 kPageSizeAt = 16;
+        ASSERT_TRUE(file.seek(kPageSizeAt));
+        const QByteArray size = file.read(2);
+        const qint64 page = static_cast<uchar>(size[0]) << 8 | static_cast<uchar>(size[1]);
+        ASSERT_GE(page, 512);
+        ASSERT_GT(file.size(), 2 * kept * page);
+        ASSERT_TRUE(file.seek(kept * page));
+        file.write(QByteArray(file.size() - kept * page, '\xA5'));
+    }
+    /// The whole of it: the strip cuts what is long.
+    static QString lastMessage(test::Console& console) {
+        return console.window->strip().messages().index(0, MessageLog::kText).data().toString();
+    }
+    /// Ends the console's own job, or the one that it came back to.
+    static void endJob(test::Console& console) {
+        console.confirmer.answer = 0;
+        console.window->close();
+        ASSERT_TRUE(waitFor([&] { return !console.window->isVisible(); }));
     }
     static client::JobSource smallJob() {
         client::JobSource job;
@@ -124,6 +150,61 @@ TEST_F(Journey, AFileThatCannotBeReadLeavesTheJobOnScreenAlone) {
     console.confirmer.answer = 0;  // stop with a checkpoint
     drop(console, runs);
     EXPECT_TRUE(waitFor([&] { return console.session->status().replay; }));
+}
+
+TEST_F(Journey, AFileWithDamagedPagesCostsTheLiveSessionNothing) {
+    test::Console console(0, client::Client::open);
+    console.session->startEmbedded(smallJob());
+    ASSERT_TRUE(waitFor([&] { return trains(console); }));
+    // Such files fail when the daemon starts, or only when it reads the run.
+    for (const qint64 kept : {1, 30}) {
+        const QString file = console.folder.filePath(QStringLiteral("damaged%1.db").arg(kept));
+        ASSERT_TRUE(test::writeSampleRun(file.toStdString(), 400).ok());
+        overwritePages(file, kept);
+        drop(console, file);
+        ASSERT_TRUE(waitFor([&] { return lastMessage(console).contains(file); }));
+        EXPECT_TRUE(lastMessage(console).contains(": damaged ("))
+            << qPrintable(lastMessage(console));
+        EXPECT_TRUE(lastMessage(console).contains("Restore a copy"));
+        EXPECT_EQ(lastMessage(console).contains("Cannot start"), kept == 1)
+            << qPrintable(lastMessage(console));
+        EXPECT_TRUE(console.confirmer.asked.empty()) << "nobody is asked to give up the job for it";
+        EXPECT_FALSE(console.session->status().opening);
+        EXPECT_TRUE(console.session->status().canAct());
+    }
+    const uint64_t step = console.feed.state().lastCommit->record.step;
+    EXPECT_TRUE(waitFor([&] { return console.feed.state().lastCommit->record.step > step; }));
+    endJob(console);
+}
+
+TEST_F(Journey, FromAFileThatIsDamagedLaterOneClickLeadsBackToTheLiveSession) {
+    test::Console console(0, client::Client::open);
+    console.session->startEmbedded(smallJob());
+    ASSERT_TRUE(waitFor([&] { return trains(console); }));
+    const std::string run = console.session->status().job->run;
+    const QString file = console.folder.filePath("later.db");
+    ASSERT_TRUE(test::writeSampleRun(file.toStdString(), 60).ok());
+    console.confirmer.answer = 1;  // keep running
+    drop(console, file);
+    ASSERT_TRUE(waitFor([&] { return console.session->status().offline; }));
+    EXPECT_TRUE(console.session->status().replay);
+    EXPECT_EQ(console.feed.state().lastCommit->record.step, 60u);
+    console.press("Ctrl+6");
+    auto* runs = console.view<RunsView>().findChild<QTableView*>();
+    ASSERT_TRUE(waitFor([&] { return runs->model()->rowCount() == 1; }));
+    overwritePages(file, 1);
+    runs->selectRow(0);
+    console.press("Ctrl+Shift+K");
+    ASSERT_TRUE(waitFor([&] { return console.says("later.db"); }));
+    EXPECT_TRUE(console.session->status().replay) << "what has been read stays";
+    auto* back = qobject_cast<QToolButton*>(console.named("Leave the replay"));
+    ASSERT_NE(back, nullptr);
+    EXPECT_EQ(back->text(), "Back to live");
+    back->click();
+    ASSERT_TRUE(waitFor([&] { return trains(console); }));
+    EXPECT_EQ(console.session->status().job->run, run);
+    EXPECT_TRUE(console.session->status().canAct());
+    endJob(console);
 }
 
 TEST_F(Journey, ADroppedJobFileIsOfferedForStarting) {

@@ -324,12 +324,12 @@ TEST_F(PlacementPage, APlanThatTheBackendProposedIsSeenLookedAtAndDismissed) {
     const model::Action layout = console.log->actions[0];
     console.press("Ctrl+Shift+H");
     console.press("Ctrl+1");
-    EXPECT_EQ(console.named("Look at the plan that waits"), nullptr);
+    EXPECT_EQ(console.named("Plan ready for review"), nullptr);
     EXPECT_FALSE(enabled("placement.waiting"));
 
     const auto proposed = console.run.propose(layout, "51.0 % of copies leave their shard");
     console.send({proposed});
-    auto* badge = qobject_cast<QPushButton*>(console.named("Look at the plan that waits"));
+    auto* badge = qobject_cast<QPushButton*>(console.named("Plan ready for review"));
     ASSERT_NE(badge, nullptr) << "seen from any page";
     badge->click();
     console.settle();
@@ -350,7 +350,7 @@ TEST_F(PlacementPage, APlanThatTheBackendProposedIsSeenLookedAtAndDismissed) {
     EXPECT_EQ(console.log->actions[2].step, std::get<model::PlanProposed>(proposed.body).step);
     console.send({console.run.done(console.log->actions[2])});
     EXPECT_FALSE(console.says("Routing has drifted"));
-    EXPECT_EQ(console.named("Look at the plan that waits"), nullptr);
+    EXPECT_EQ(console.named("Plan ready for review"), nullptr);
 }
 
 TEST_F(PlacementPage, AModelWithoutExpertsIsToldThereIsNothingToPlan) {

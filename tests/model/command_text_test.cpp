@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "backend/model/units.h"
@@ -72,6 +73,15 @@ TEST(FaultText, saysWhichPartIsWrongAndWhatWasExpected) {
     EXPECT_THAT(faultError("kill:replica=1,for=3s"), HasSubstr("unknown key \"for\""));
     EXPECT_THAT(faultError("cut:rank=r1s0"), HasSubstr("unknown key \"rank\""));
     EXPECT_EQ(faultError("kill-node:node=a b"), "kill-node: expected node=NAME");
+}
+
+TEST(FaultText, takesAReplicaWithItsLetterAndARankOfAnOlderFile) {
+    EXPECT_EQ(parseFault("kill:replica=r2")->replica, 2);
+    EXPECT_EQ(formatFault(*parseFault("kill:rank=2.1")), "kill:rank=r2s1");
+    EXPECT_EQ(parseAction("drain:replica=r2")->replica, 2);
+    for (const char* rank : {"2", "r2", "r2.1", "2.1.0", "s1"})
+        EXPECT_EQ(faultError(std::string("kill:rank=") + rank),
+                  std::string("rank=") + rank + ": expected a rank, such as r2s1");
 }
 
 TEST(FaultText, survivesAnyText) {
@@ -148,6 +158,9 @@ TEST(HumanDuration, picksTheUnitAPersonWould) {
     EXPECT_EQ(humanDuration(250'000), "4 min 10 s");
     EXPECT_EQ(humanDuration(3'900'000), "1 h 5 min");
     EXPECT_EQ(humanDuration(2 * 86'400'000.0), "2 d");
+    EXPECT_EQ(humanDuration(-1), "not measured");
+    EXPECT_EQ(humanDuration(std::numeric_limits<double>::infinity()), "not measured");
+    EXPECT_EQ(durationText(-1), "") << "a table has a dash there";
 }
 
 }  // namespace

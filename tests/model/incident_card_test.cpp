@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/model/event_json.h"
+#include "backend/model/incident_phases.h"
 
 namespace bulkhead::model {
 namespace {
@@ -92,7 +93,7 @@ TEST_F(Cards, theFirstRecoveryOfARunHasNoTimeToGoBy) {
     EXPECT_FALSE(c.back);
     EXPECT_THAT(c.backText, HasSubstr("no recovery to go by"));
     EXPECT_THAT(c.evidence, SizeIs(1));
-    EXPECT_THAT(c.evidence[0], HasSubstr("agent node0: process exit of r2s1, signal 9"));
+    EXPECT_EQ(c.evidence[0], "at once, agent node0: process exit of r2s1, signal 9");
     EXPECT_THAT(c.now, HasSubstr("2 of 3 replicas train on"));
     EXPECT_FALSE(c.action) << "it comes back by itself";
     EXPECT_FALSE(c.advice.empty());
@@ -164,6 +165,43 @@ TEST_F(Cards, theCostCountsReplicaAndSurvivorsAndWhatTheyWouldHaveTrained) {
     ASSERT_TRUE(cost.money);
     EXPECT_NEAR(*cost.money, 18, 1e-9);
     EXPECT_THAT(card(1).costText, HasSubstr("18.00 USD so far"));
+}
+
+TEST_F(Cards, evidenceSaysWhetherItCameBeforeTheIncidentOrAfter) {
+    tell(EvidenceSeen{EvidenceKind::kTransportReset, 2, 0, "r1s0", ""});
+    now += kSecond / 1000;
+    lose(1, 2);
+    now += 3 * kSecond;
+    tell(EvidenceSeen{EvidenceKind::kMissedHeartbeat, 2, -1, "coordinator", ""});
+    EXPECT_THAT(card(1).evidence,
+                testing::ElementsAre("1 ms before, r1s0: transport reset of r2s0",
+                                     "at once, agent node0: process exit of r2s1, signal 9",
+                                     "3 s after, coordinator: missed heartbeat"));
+}
+
+TEST_F(Cards, theStallIsDetectDecideAndReFormAndTheExchangeAgainIsToldApart) {
+    lose(1, 2);
+    for (const auto& [phase, seconds] : {std::pair{IncidentPhaseKind::kDetect, 1},
+                                         {IncidentPhaseKind::kDecide, 2},
+                                         {IncidentPhaseKind::kReform, 4},
+                                         {IncidentPhaseKind::kReexchange, 8}})
+        pass(1, phase, seconds);
+    const IncidentView& incident = *findIncident(state, 1);
+    EXPECT_EQ(incident.survivorStallMs, 7000);
+    double stood = 0;
+    for (const PhaseView& phase : incident.phases)
+        if (stopsSurvivors(phase.phase)) stood += phase.ms();
+    EXPECT_EQ(stood, incident.survivorStallMs);
+    tell(IncidentClosed{1, 7000, 15'000, 29, 0, "rejoined at step 20"});
+    EXPECT_THAT(card(1).now,
+                HasSubstr("The others stood still for 7 s, then exchanged again for 8 s."));
+}
+
+TEST_F(Cards, nobodyIsSaidToHaveStoodStillForAReplicaThatGaveNoPart) {
+    lose(1, 2);
+    pass(1, IncidentPhaseKind::kDetect, 1);
+    tell(IncidentClosed{1, 0, 0, 1, 0, "given up"});
+    EXPECT_THAT(card(1).now, HasSubstr("The others did not stand still."));
 }
 
 TEST_F(Cards, aReplicaThatIsLostOftenHasItsNodeCordoned) {

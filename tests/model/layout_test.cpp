@@ -127,7 +127,7 @@ TEST_F(LayoutState, AProposalWaitsUntilItIsDismissedOrTheExpertsMove) {
     Action dismiss;
     dismiss.kind = ActionKind::kDismissPlan;
     dismiss.step = 7;
-    happen(OperatorActed{dismiss, "", "test", "no plan waits for an answer"});
+    happen(OperatorActed{dismiss, "", "test", "no plan is ready for review"});
     EXPECT_NE(openProposal(state_), nullptr) << "what was refused did nothing";
     happen(OperatorActed{dismiss, "", "test", "done"});
     EXPECT_EQ(openProposal(state_), nullptr);

@@ -302,9 +302,9 @@ void dismiss(Preflight& p, const JobStatus& status, const model::Action& action)
     p.title = "Dismiss the plan that was proposed";
     if (status.proposedAt != action.step)
         return (void)refuse(p, status.proposedAt
-                                   ? absl::StrCat("the plan that waits is of step ",
+                                   ? absl::StrCat("the plan ready for review is of step ",
                                                   *status.proposedAt, ", not ", action.step)
-                                   : "no plan waits for an answer");
+                                   : "no plan is ready for review");
     p.effect = absl::StrCat("Nothing moves. While routing stays drifted, another plan is proposed ",
                             status.spec.plan.cooldownSteps, " steps after this one.");
 }

@@ -10,8 +10,9 @@ namespace {
 /// What an event should carry at most: 64 Ki choices are some 300 KB of JSON in a run file.
 constexpr uint64_t kChoicesPerEvent = 1 << 16;
 
-double ageMs(MonoNs since, MonoNs now) {
-    return since == 0 ? 0 : static_cast<double>(now - since) / kMillisecond;
+std::optional<double> ageMs(MonoNs since, MonoNs now) {
+    if (since == 0) return std::nullopt;
+    return static_cast<double>(now - since) / kMillisecond;
 }
 
 }  // namespace

@@ -11,7 +11,8 @@
 
 namespace bulkhead::test {
 
-Console::Console(int steps, ui::Session::OpenClient openClient, const Console* settingsOf) {
+Console::Console(int steps, ui::Session::OpenClient openClient, const Console* settingsOf,
+                 model::Prices prices) {
     settings = settingsOf ? settingsOf->settings
                           : std::make_shared<QSettings>(folder.filePath("console.ini"),
                                                         QSettings::IniFormat);
@@ -23,7 +24,7 @@ Console::Console(int steps, ui::Session::OpenClient openClient, const Console* s
         };
     session = std::make_unique<ui::Session>(feed, std::move(openClient));
     window = std::make_unique<ui::MainWindow>(
-        ui::MainWindow::Parts{feed, cursor, *session, actions, confirmer, *settings});
+        ui::MainWindow::Parts{feed, cursor, *session, actions, confirmer, *settings, prices});
     window->show();
     if (steps > 0) goLive(steps);
 }

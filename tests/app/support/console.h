@@ -29,7 +29,7 @@ struct Console {
     /// On a daemon in memory unless `openClient` opens another; `settingsOf`: as they were left
     /// there.
     explicit Console(int steps = 0, ui::Session::OpenClient openClient = {},
-                     const Console* settingsOf = nullptr);
+                     const Console* settingsOf = nullptr, model::Prices prices = {});
     ~Console();
     /// Attached, with `steps` steps of the sample run on screen.
     void goLive(int steps);

@@ -31,9 +31,10 @@ void FakeClient::goLive(Log& log, client::StatePtr state) {
 
 std::unique_ptr<client::Watch> FakeClient::watch(client::WatchTarget target,
                                                  client::WatchHandlers handlers) {
-    log_->run = std::move(handlers);
+    client::WatchHandlers& told = target.replay.empty() ? log_->run : log_->replay;
+    told = std::move(handlers);
     log_->watched = std::move(target);
-    if (log_->state) log_->run.onSnapshot(log_->state);
+    if (log_->state) told.onSnapshot(log_->state);
     return std::make_unique<FakeWatch>(log_);
 }
 
@@ -105,6 +106,7 @@ void FakeClient::openReplay(std::string run, client::Reply<std::string> reply) {
 void FakeClient::controlReplay(std::string, model::ReplayControl control,
                                client::Reply<model::ReplayPosition> reply) {
     log_->orders.push_back(control);
+    if (log_->noMove) return reply(*log_->noMove);
     model::ReplayPosition position;
     position.run = "demo-1";
     position.paused = control.paused.value_or(true);

@@ -23,7 +23,8 @@ class FakeClient final : public client::Client {
         std::vector<std::string> replays;
         int retries = 0;
         client::JobsHandlers jobs;
-        client::WatchHandlers run;
+        client::WatchHandlers run;     ///< of the job that is watched last
+        client::WatchHandlers replay;  ///< likewise of a replay
         std::optional<client::WatchTarget> watched;
         model::Preflight preflight;
         model::CampaignPreflight campaign;
@@ -39,9 +40,11 @@ class FakeClient final : public client::Client {
         std::vector<model::RunInfo> runs;
         int runsListed = 0;
         std::vector<model::Event> history;
-        uint32_t pageSize = UINT32_MAX;  ///< of the history, however many are asked for
-        bool holdHistory = false;        ///< its answers wait in `held`
-        bool holdOrders = false;         ///< likewise those of a replay
+        uint32_t pageSize = UINT32_MAX;         ///< of the history, however many are asked for
+        bool holdHistory = false;               ///< its answers wait in `held`
+        bool holdOrders = false;                ///< likewise those of a replay
+        std::optional<client::Failure> noMove;  ///< the answer to them in its place
+        std::vector<std::string> closedReplays;
         std::vector<std::function<void()>> held;
         client::StatePtr state;
         client::Options options;
@@ -122,7 +125,8 @@ class FakeClient final : public client::Client {
     void openReplay(std::string run, client::Reply<std::string> reply) override;
     void controlReplay(std::string, model::ReplayControl control,
                        client::Reply<model::ReplayPosition> reply) override;
-    void closeReplay(std::string, client::Reply<client::Done> reply) override {
+    void closeReplay(std::string replay, client::Reply<client::Done> reply) override {
+        log_->closedReplays.push_back(std::move(replay));
         reply(client::Done{});
     }
     void shutdown(client::Mutation, client::Reply<client::Done> reply) override {
