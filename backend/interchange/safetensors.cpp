@@ -21,6 +21,7 @@ using model::Json;
 static_assert(std::endian::native == std::endian::little, "files are as this machine stores");
 
 constexpr size_t kLengthBytes = 8;
+constexpr uint32_t kZipSignature = 0x04034b50;
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kRemedy = "; take the file from where it came from once more";
 constexpr size_t kMostDimensions = 64;
@@ -261,6 +262,12 @@ absl::StatusOr<SafetensorsHeader> readSafetensorsHeader(const FileSystem& files,
     if (absl::Status s = files.read(path, 0, std::as_writable_bytes(std::span(&length, size_t{1})));
         !s.ok())
         return s;
+    if (static_cast<uint32_t>(length) == kZipSignature)
+        return absl::InvalidArgumentError(absl::StrCat(
+            path,
+            ": this is a zip, as torch.save writes it, expected safetensors; make one of it: "
+            "python3 -m bulkhead safetensors ",
+            path, " NEW"));
     if (length > kLongestSafetensorsHeader || length > *bytes - kLengthBytes)
         return absl::InvalidArgumentError(
             absl::StrCat(path, ": header: ", length, " bytes, expected at most ",

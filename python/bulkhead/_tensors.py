@@ -20,6 +20,11 @@ _DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF
            "uint8": "U8", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
 
 
+def is_named(dtype: torch.dtype) -> bool:
+    """A safetensors file can hold it."""
+    return str(dtype).replace("torch.", "") in _DTYPES
+
+
 def dtype_of(dtype: torch.dtype) -> str:
     """Its name in a safetensors file; torch's own for one that has none there."""
     name = str(dtype).replace("torch.", "")

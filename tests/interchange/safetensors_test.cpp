@@ -109,6 +109,7 @@ TEST(Safetensors, aFileThatEndsBeforeItsHeaderIsRefused) {
     refused("1234567", "a file of 7 bytes");
     refused(std::string("\x03\0\0\0\0\0\0\0{}", 10), "3 bytes, expected at most 2");
     refused(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "expected at most 2");
+    refused("PK\x03\x04 and so on", "make one of it: python3 -m bulkhead safetensors /f NEW");
     EXPECT_TRUE(absl::IsNotFound(readSafetensorsHeader(files, "/g").status()));
 }
 

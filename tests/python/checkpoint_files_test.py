@@ -115,6 +115,16 @@ class CheckpointFilesTest(unittest.TestCase):
             self.assertEqual({**mine, "betas": tuple(mine["betas"])}, theirs)
         self.assertEqual(scheduler.last_epoch, self.end["scheduler"]["last_epoch"])
 
+    def test_a_file_of_torch_comes_back_by_way_of_safetensors(self):
+        source = self.export("back.pt", "torch")
+        subprocess.run([sys.executable, "-m", "bulkhead", "safetensors", source, self.path("back.safetensors")],
+                       check=True, stdout=subprocess.DEVNULL, timeout=100)
+        imported = self.ctl("checkpoint", "import", "back.safetensors", "--like", "latest", "-f", "run.db")[-1]
+        exported = self.ctl("checkpoint", "export", "-f", "run.db", "--to", "torch", "-o", "y.pt")[-1]
+        with open(self.path(exported["checkpoint"])) as file:
+            was = json.load(file)
+        self.assertEqual(imported["state_hashes"], [one["state_hash"] for one in was["files"]])
+
     def test_another_reader_finds_names_dtypes_shapes_and_values(self):
         with open(self.export("model.safetensors", "safetensors"), "rb") as file:
             header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))

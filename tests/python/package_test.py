@@ -8,6 +8,7 @@ import pickle
 import queue
 import random
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from unittest import mock
 import bulkhead
 import numpy
 import torch
-from bulkhead import Job, JobError, _ends, _local, _tensors, attach
+from bulkhead import Job, JobError, _convert, _ends, _local, _tensors, attach
 from bulkhead import _library as library
 from bulkhead._state import State
 
@@ -166,6 +167,25 @@ class StateTest(unittest.TestCase):
                 fixed = {tuple(one["path"]): one["value"] for one in table["constants"]}
                 self.assertEqual(fixed["optimizer", "param_groups", 0, "params"],
                                  ["first.weight", "first.bias", "second.weight", "second.bias"])
+
+    def test_a_file_of_torch_becomes_a_safetensors_file_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = os.path.join(folder, "a.pt"), os.path.join(folder, "a.safetensors")
+            model = {"w": torch.arange(6.0).view(2, 3).t(), "n": torch.tensor(7), "h": torch.ones(2).bfloat16()}
+            torch.save({"model": model}, source)
+            self.assertEqual(_convert.to_safetensors(source, target), 3)
+            with open(target, "rb") as file:
+                header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+                data = file.read()
+            self.assertEqual(header["w"], {"dtype": "F32", "shape": [3, 2], "data_offsets": [0, 24]})
+            self.assertEqual(struct.unpack("<6f", data[:24]), (0, 3, 1, 4, 2, 5))
+            self.assertEqual((header["n"]["dtype"], header["n"]["shape"], header["h"]["dtype"]), ("I64", [], "BF16"))
+            with self.assertRaisesRegex(ValueError, "a.safetensors exists"):
+                _convert.to_safetensors(source, target)
+            torch.save({"w": torch.ones(1), "step": 3}, source)
+            with self.assertRaisesRegex(ValueError, "a.pt: step is a int, which no safetensors"):
+                _convert.to_safetensors(source, target + "2")
+            self.assertEqual(sorted(os.listdir(folder)), ["a.pt", "a.safetensors"])
 
     def test_a_part_of_a_sharded_tensor_says_where_it_lies(self):
         class Shard:
