@@ -193,13 +193,21 @@ void addActions(CLI::App& app, Cli& cli) {
     for (const Named& one :
          {Named{"pause", "Hold the job after its current step", Kind::kPause},
           Named{"resume", "Let a paused job go on", Kind::kResume},
-          Named{"checkpoint", "Write a checkpoint of the next step", Kind::kCheckpoint},
+          Named{"checkpoint", "Write a checkpoint of the next step; export or import one",
+                Kind::kCheckpoint},
           Named{"stop", "End the job with a checkpoint", Kind::kStop}}) {
         auto options = addVerb(app, cli, one.name, one.help, one.kind, &verb);
         if (one.kind == Kind::kStop)
             verb->add_flag_callback(
                 "--without-checkpoint", [options] { options->action.kind = Kind::kStopNow; },
                 "lose every step since the last checkpoint; also ends a stop that waits for one");
+        if (one.kind == Kind::kCheckpoint) {
+            addCheckpointFiles(*verb, cli);
+            verb->callback([&cli, options, verb] {
+                if (verb->get_subcommands().empty())
+                    cli.chosen = [&cli, options] { return act(cli, *options); };
+            });
+        }
     }
     addLayout(app, cli);
     CLI::App* policy = app.add_subcommand("policy", "Policies of a running job");

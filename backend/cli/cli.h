@@ -58,6 +58,9 @@ CLI::Validator replicaNumber();
 /// code.
 int fail(const Cli& cli, const client::Failure& failure);
 
+/// The verbs below `checkpoint` that work on files.
+void addCheckpointFiles(CLI::App& checkpoint, Cli& cli);
+
 // One for each group of verbs: adds them to the program.
 void addUp(CLI::App& app, Cli& cli);
 void addJobs(CLI::App& app, Cli& cli);

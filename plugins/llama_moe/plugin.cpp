@@ -188,6 +188,14 @@ bulkhead_status routing(bulkhead_workload* workload, uint32_t sample, uint32_t* 
     return call(workload, [&](Workload& w) { return w.routing(sample, out); });
 }
 
+bulkhead_status stateTensors(bulkhead_workload* workload, bulkhead_state_tensor* out,
+                             uint32_t capacity, uint32_t* count) {
+    return call(workload, [&](Workload& w) {
+        *count = w.stateTensors(out, capacity);
+        return absl::OkStatus();
+    });
+}
+
 int32_t computesOn(const char* device) {
     if (device == nullptr) return 0;
     return std::strcmp(device, "cpu") == 0 ||
@@ -220,6 +228,7 @@ constexpr bulkhead_workload_api kApi = {
     .routing = routing,
     .computes_on = computesOn,
     .export_state_on = exportStateOn,
+    .state_tensors = stateTensors,
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <string>
 
@@ -136,6 +137,43 @@ uint32_t Workload::parameters(bulkhead_parameter* out, uint32_t capacity) const 
                     static_cast<int32_t>(e), tensor);
     }
     return count;
+}
+
+uint32_t Workload::stateTensors(bulkhead_state_tensor* out, uint32_t capacity) const {
+    constexpr const char* kMoments[] = {"", "exp_avg", "exp_avg_sq"};
+    const Layout& layout = model_->layout();
+    uint32_t written = 0;
+    const auto add = [&](const std::string& name, const Tensor& tensor, size_t first, size_t count,
+                         size_t at) {
+        for (size_t run = 0; run < std::size(kMoments); ++run, ++written) {
+            if (written >= capacity) continue;
+            bulkhead_state_tensor& to = out[written] = {};
+            copyName(to.name, name);
+            copyName(to.moment, kMoments[run]);
+            if (tensor.rows > 1) to.shape[to.dimensions++] = tensor.rows;
+            to.shape[to.dimensions++] = tensor.cols;
+            to.first = first;
+            to.count = count;
+            to.offset = (run * layout.count() + at) * sizeof(float);
+        }
+    };
+    for (size_t u = 0; u < spec_.units.size(); ++u) {
+        const Unit& unit = spec_.units[u];
+        const UnitRegion& region = layout.units()[u];
+        const size_t from = static_cast<size_t>(config_.shard) * region.slice;
+        for (const Tensor& tensor : unit.dense) {
+            const size_t begin = std::max(from, tensor.offset);
+            const size_t end = std::min(from + region.slice, tensor.offset + tensor.count());
+            if (begin < end)
+                add(unit.prefix() + tensor.name, tensor, begin - tensor.offset, end - begin,
+                    region.begin + begin - from);
+        }
+        for (const size_t e : region.experts)
+            for (const Tensor& tensor : unit.expert)
+                add(absl::StrCat(unit.prefix(), "moe.experts.", e, ".", tensor.name), tensor, 0,
+                    tensor.count(), region.expertAt[e] + tensor.offset);
+    }
+    return written;
 }
 
 absl::Status Workload::initialise(uint64_t seed) {

@@ -25,6 +25,7 @@ class Workload {
     const bulkhead_host* host() const { return host_; }
     void describe(bulkhead_model_info* out) const;
     uint32_t parameters(bulkhead_parameter* out, uint32_t capacity) const;
+    uint32_t stateTensors(bulkhead_state_tensor* out, uint32_t capacity) const;
 
     absl::Status initialise(uint64_t seed);
     absl::Status forwardBackward(const bulkhead_batch& batch, bulkhead_gradient_ready ready,

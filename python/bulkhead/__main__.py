@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 -m bulkhead doctor: what a program under Bulkhead needs, and what of it is here."""
+"""python3 -m bulkhead doctor: what a program under Bulkhead needs, and what of it is here.
+python3 -m bulkhead safetensors FILE.pt NEW: a file of torch.save() as one that bulkheadctl imports."""
 
 import os
 import shutil
@@ -37,9 +38,25 @@ def _checks() -> Iterator[Tuple[bool, str]]:
     yield ctl is not None, f"bulkheadctl: {ctl or 'not found by PATH; it starts jobs'}"
 
 
+def _safetensors(source: str, target: str) -> int:
+    good, line = _torch()
+    if not good:
+        print(line, file=sys.stderr)
+        return 1
+    from ._convert import to_safetensors
+    try:
+        print(f"{target}: {to_safetensors(source, target)} tensors")
+    except Exception as error:  # of torch or pickle: whatever is in the file
+        print(f"cannot make {target} of {source}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["safetensors"] and len(sys.argv) == 4:
+        return _safetensors(*sys.argv[2:])
     if sys.argv[1:] != ["doctor"]:
-        print("usage: python3 -m bulkhead doctor", file=sys.stderr)
+        print("usage: python3 -m bulkhead doctor | safetensors FILE.pt NEW", file=sys.stderr)
         return 2
     results = list(_checks())
     for good, line in results:

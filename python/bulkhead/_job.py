@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import hashlib
+import json
 import os
 import sys
 import threading
@@ -482,7 +483,8 @@ class Job:
             _library.UPDATE(lambda _, total, update: self._guarded(self._update, total, update.contents)),
             _library.SAVE_LOCAL(lambda _, step, to, size: self._guarded(self._save_local, step, to, size)),
             _library.LOAD_LOCAL(lambda _, given, size: self._guarded(self._load_local, given, size)),
-            self._model_name.encode(), self._parameters, *self._fingerprint())
+            self._model_name.encode(), self._parameters, *self._fingerprint(),
+            json.dumps(self._state.table(self._model_name)).encode())
         self._need(self._library.start(self._rank, ctypes.byref(self._program)))
 
     def _fingerprint(self) -> Tuple[int, bytes]:

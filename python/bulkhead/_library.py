@@ -49,7 +49,7 @@ class Program(c.Structure):
                 ("gather", MOVE), ("scatter", MOVE), ("update", UPDATE),
                 ("save_local", SAVE_LOCAL), ("load_local", LOAD_LOCAL),
                 ("model", c.c_char_p), ("parameters", c.c_uint64),
-                ("data_hash", c.c_uint64), ("data", c.c_char_p)]
+                ("data_hash", c.c_uint64), ("data", c.c_char_p), ("tensors", c.c_char_p)]
 
 
 class Range(c.Structure):

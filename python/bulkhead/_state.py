@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
+
+from ._tensors import constants, dtype_of, part_of, word_of
 
 try:
     from torch.distributed.tensor import DTensor
@@ -76,6 +78,10 @@ class _Tensor:
         self._like = tensor
         self.bytes = bytes_of(like)
 
+    def entry(self) -> Dict[str, Any]:
+        """What the tensor table says of it."""
+        return {"dtype": dtype_of(self._dtype), **part_of(self._like)}
+
     def bind(self, address: int) -> None:
         self._view = view_of(address, self._dtype, self._shape)
         self.gather()
@@ -126,6 +132,9 @@ class _Number:
 
     def __init__(self, name: str, get: Callable[[], Any], put: Callable[[Any], None]) -> None:
         self.name, self._get, self._put = name, get, put
+
+    def entry(self) -> Dict[str, Any]:
+        return {"dtype": "NUMBER", "shape": []}
 
     def bind(self, address: int) -> None:
         self._memory = (ctypes.c_char * self.bytes).from_address(address)
@@ -195,14 +204,21 @@ class State:
         self._buffers_reduced = buffers_reduced
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._check()
+        self._aliases: List[Tuple[str, str]] = []
+        self._saved_names: Dict[int, str] = {}  # in the model's state_dict()
+        for name, value in model.state_dict(keep_vars=True).items():
+            first = self._saved_names.setdefault(id(value), name)
+            if first != name:
+                self._aliases.append((name, first))
         self.trained: List[torch.nn.Parameter] = [
             p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         if not self.trained:
             raise JobError("the optimizer has no parameter that requires a gradient")
         parameters = list(model.parameters())
-        self._slots: List[Any] = [
-            (_Copied if is_sharded(p) else _Tensor)(self.name_of(p), lambda p=p: p, lambda _: None, p)
-            for p in parameters]
+        self._slots: List[Any] = []
+        for p in parameters:
+            slot = (_Copied if is_sharded(p) else _Tensor)(self.name_of(p), lambda p=p: p, lambda _: None, p)
+            self._add(slot, "parameter", [self._saved_name(p)])
         self._lay_out_buffers(parameters)
         self._lay_out_optimizer()
         if scheduler is not None:
@@ -214,6 +230,36 @@ class State:
             self.bytes += -(-slot.bytes // _ALIGN) * _ALIGN
             if at < len(parameters):
                 self.parameter_bytes = self.bytes
+
+    def _add(self, slot: Any, kind: str, path: List[Any]) -> None:
+        slot.kind, slot.path = kind, path
+        self._slots.append(slot)
+
+    def _saved_name(self, parameter: torch.nn.Parameter) -> str:
+        return self._saved_names.get(id(parameter), self._names[id(parameter)])
+
+    def table(self, model: str) -> Dict[str, Any]:
+        """Which tensors the state's bytes are, by the names of state_dict(). `model`: its name."""
+        tensors = []
+        for slot in self._slots:
+            entry = {"name": ".".join(map(str, slot.path)), "kind": slot.kind, "offset": slot.offset,
+                     **slot.entry()}
+            if slot.kind not in ("parameter", "buffer"):
+                entry["path"] = slot.path
+                if slot.kind == "optimizer" and entry["dtype"] == "NUMBER":
+                    entry["kind"] = "number"
+            tensors.append(entry)
+        fixed: List[Tuple[List[Any], Any]] = [(["optimizer", "state"], {})]
+        for at, group in enumerate(self._optimizer.param_groups):
+            path = ["optimizer", "param_groups", at]
+            fixed.append(([*path, "params"], [self._saved_name(p) for p in group["params"]]))
+            options = {key: value for key, value in group.items() if key != "params"}
+            fixed.extend(constants(path, options) if options else [])
+        if self._scheduler is not None:
+            fixed.extend(constants(["scheduler"], self._scheduler_state))
+        return {"version": 1, "model": model, "state_bytes": self.bytes, "tensors": tensors,
+                "aliases": [{"name": name, "of": of} for name, of in self._aliases],
+                "constants": [{"path": path, "value": value} for path, value in fixed]}
 
     def name_of(self, parameter: torch.nn.Parameter) -> str:
         return "parameter " + self._names[id(parameter)]
@@ -292,7 +338,7 @@ class State:
                                "tensors only")
             known.add(id(value))
             self._buffers.append((name, value))
-            self._slots.append(_Tensor("buffer " + name, lambda v=value: v, lambda _: None, value))
+            self._add(_Tensor("buffer " + name, lambda v=value: v, lambda _: None, value), "buffer", [name])
 
     def _lay_out_optimizer(self) -> None:
         state = self._optimizer.state
@@ -306,7 +352,8 @@ class State:
 
             name = f"optimizer state of {self.name_of(p)}"
             there = _Number(name, alive, revive)
-            self._slots.append(there)
+            path = ["optimizer", "state", self._saved_name(p)]
+            self._add(there, "presence", path)
             for key, value in example.items():
                 def get(p: Any = p, key: str = key) -> Any:
                     return state[p].get(key) if p in state else None
@@ -315,10 +362,9 @@ class State:
                     if there.held():
                         state[p][key] = new
 
-                if isinstance(value, torch.Tensor):
-                    self._slots.append(_Tensor(f"{name}: {key}", get, put, value))
-                else:
-                    self._slots.append(_Number(f"{name}: {key}", get, put))
+                slot = _Tensor(f"{name}: {key}", get, put, value) if isinstance(value, torch.Tensor) else \
+                    _Number(f"{name}: {key}", get, put)
+                self._add(slot, "optimizer", [*path, word_of(key)])
         for at, group in enumerate(self._optimizer.param_groups):
             options = {key: value for key, value in group.items() if key != "params"}
             for name, path, value in _leaves(f"optimizer group {at}", options):
@@ -328,10 +374,9 @@ class State:
                 def put_option(new: Any, group: Any = group, path: Any = path) -> None:
                     _put(group, path, new)
 
-                if isinstance(value, torch.Tensor):
-                    self._slots.append(_Tensor(name, get_option, put_option, value))
-                else:
-                    self._slots.append(_Number(name, get_option, put_option))
+                slot = _Tensor(name, get_option, put_option, value) if isinstance(value, torch.Tensor) else \
+                    _Number(name, get_option, put_option)
+                self._add(slot, "optimizer", ["optimizer", "param_groups", at, *map(word_of, path)])
 
     def _created(self) -> List[Tuple[torch.nn.Parameter, Any]]:
         """What the optimizer keeps of each parameter once it has taken a step. It takes one on
@@ -372,4 +417,4 @@ class State:
             def put(new: Any, path: Any = path) -> None:
                 self._scheduler_state = _put(self._scheduler_state, path, new)
 
-            self._slots.append(_Number(name, get, put))
+            self._add(_Number(name, get, put), "optimizer", ["scheduler", *map(word_of, path)])

@@ -42,6 +42,7 @@ const std::map<std::string, std::set<std::string>> kMayLook = {
       "backend/runtime/ftar", "backend/runtime/agent", "backend/runtime/coordinator",
       "backend/runtime/replica", "backend/model", "backend/history"}},
     {"backend/planner", {"backend/model"}},
+    {"backend/interchange", {"backend/model", "backend/runtime/checkpoint"}},
     {"backend/history", {"backend/model"}},
     {"backend/access", {"backend/model", "backend/history"}},
     {"backend/service",
@@ -51,7 +52,8 @@ const std::map<std::string, std::set<std::string>> kMayLook = {
      {"backend/access", "backend/service", "backend/model", "backend/history", "backend/planner",
       "backend/runtime/coordinator", "backend/runtime/agent", "backend/runtime/transport"}},
     {"backend/cli",
-     {"backend/access", "backend/client", "backend/model", "backend/planner", "backend/campaign"}},
+     {"backend/access", "backend/client", "backend/model", "backend/planner", "backend/campaign",
+      "backend/interchange"}},
     {"app", {"backend/client", "backend/model", "backend/campaign", "backend/planner"}},
     {"plugins", {}},
 };

@@ -9,6 +9,13 @@
 
 enum { kFloats = 1000 };
 
+static const char kTensors[] =
+    "{\"version\": 1, \"model\": \"fit\", \"state_bytes\": 4008, \"tensors\": ["
+    "{\"name\": \"weights\", \"kind\": \"parameter\", \"dtype\": \"F32\", \"shape\": [10, 100],"
+    " \"offset\": 0},"
+    "{\"name\": \"optimizer.updates\", \"kind\": \"optimizer\", \"path\": [\"optimizer\","
+    " \"updates\"], \"dtype\": \"F64\", \"shape\": [], \"offset\": 4000}]}";
+
 typedef struct {
     float* weights; /* in the state's memory */
     double updates; /* beside it: gathered and scattered */
@@ -89,8 +96,8 @@ int main(void) {
         return ended(rank, bulkhead_rank_error(rank));
     Fit fit = {blocks.state, 0, blocks.state, {job.replica, 0}};
     for (int i = 0; i < kFloats; ++i) fit.weights[i] = (float)i;
-    bulkhead_rank_program program = {sizeof program, &fit,  gather,  scatter, update,   saveLocal,
-                                     loadLocal,      "fit", kFloats, 1,       "numbers"};
+    bulkhead_rank_program program = {sizeof program, &fit,  gather,  scatter, update,    saveLocal,
+                                     loadLocal,      "fit", kFloats, 1,       "numbers", kTensors};
     if (bulkhead_rank_start(rank, &program) != 0) return ended(rank, bulkhead_rank_error(rank));
     bulkhead_rank_work work;
     int outcome;

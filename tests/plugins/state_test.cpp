@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "tests/plugins/model.h"
 
@@ -91,6 +95,47 @@ TEST(State, InitialValuesDependOnTheSeedOnly) {
         losses.push_back(model.evaluate(text));
     }
     for (const double loss : losses) EXPECT_NEAR(loss, losses[0], 1e-5);
+}
+
+/// Every value of the state by its tensor's name and moment, put together from all shards.
+std::map<std::string, std::vector<float>> tensorsOf(Model& model, size_t shards) {
+    std::map<std::string, std::vector<float>> tensors;
+    for (size_t s = 0; s < shards; ++s) {
+        uint32_t count = 0;
+        EXPECT_EQ(model.api().state_tensors(model.shard(s), nullptr, 0, &count), BULKHEAD_OK);
+        std::vector<bulkhead_state_tensor> told(count);
+        EXPECT_EQ(model.api().state_tensors(model.shard(s), told.data(), count, &count),
+                  BULKHEAD_OK);
+        for (const bulkhead_state_tensor& t : told) {
+            uint64_t size = 1;
+            for (uint32_t d = 0; d < t.dimensions; ++d) size *= t.shape[d];
+            std::vector<float>& whole = tensors[std::string(t.name) + " " + t.moment];
+            whole.resize(size, std::nanf(""));
+            EXPECT_EQ(model.api().export_state(model.shard(s), t.offset, t.count * sizeof(float),
+                                               whole.data() + t.first),
+                      BULKHEAD_OK);
+        }
+    }
+    return tensors;
+}
+
+TEST(State, TensorsByNameAreTheSameOnAnyShardsAndLayout) {
+    Model alone({});
+    alone.initialise(6);
+    const auto expected = tensorsOf(alone, 1);
+    uint64_t parameters = 0;
+    for (const auto& [name, values] : expected)
+        if (name.back() == ' ') parameters += values.size();
+    EXPECT_EQ(parameters, alone.info().parameters);
+    EXPECT_EQ(expected.count("layers.1.moe.experts.5.w13 exp_avg_sq"), 1u);
+    for (const size_t shards : {2, 4}) {
+        Model model({.shards = shards});
+        model.initialise(6);
+        EXPECT_EQ(tensorsOf(model, shards), expected) << shards << " shards";
+        model.changeLayout(reversed(model.layout(), shards));
+        EXPECT_EQ(model.settle(1), BULKHEAD_OK);
+        EXPECT_EQ(tensorsOf(model, shards), expected) << shards << " shards, experts moved";
+    }
 }
 
 TEST(Layout, MovingExpertsKeepsTheFunction) {

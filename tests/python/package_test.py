@@ -8,16 +8,18 @@ import pickle
 import queue
 import random
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 import bulkhead
 import numpy
 import torch
-from bulkhead import Job, JobError, _ends, _local, attach
+from bulkhead import Job, JobError, _convert, _ends, _local, _tensors, attach
 from bulkhead import _library as library
 from bulkhead._state import State
 
@@ -131,6 +133,104 @@ class StateTest(unittest.TestCase):
         new.take(old.bytes())
         self.assertEqual(new.model.count, 9)
         self.assertTrue(torch.equal(new.model.second.weight, old.model.second.weight))
+
+    def test_the_table_has_the_names_of_state_dict_where_their_bytes_are(self):
+        for kind in OPTIMIZERS:
+            with self.subTest(kind):
+                replica = Replica(kind, 1)
+                replica.step(1)
+                state = replica.bytes()
+                table = json.loads(json.dumps(replica.state.table("Net")))
+                parts = {part["name"]: part for part in table["tensors"]}
+                alias = {one["name"]: one["of"] for one in table["aliases"]}
+                self.assertEqual(alias, {"tied.weight": "first.weight", "tied.bias": "first.bias"})
+                self.assertEqual({name for name, part in parts.items() if "path" not in part} | set(alias),
+                                 set(replica.model.state_dict()))
+                for name, value in replica.model.state_dict().items():
+                    part = parts[alias.get(name, name)]
+                    self.assertEqual(part["dtype"], {torch.float32: "F32", torch.int64: "I64"}[value.dtype])
+                    begin = part["offset"]
+                    read = torch.frombuffer(bytearray(state[begin:begin + 4 * value.numel()]), dtype=value.dtype,
+                                            count=value.numel()) if part["dtype"] == "F32" else \
+                        torch.frombuffer(bytearray(state[begin:begin + 8]), dtype=value.dtype)
+                    self.assertTrue(torch.equal(read.view(part["shape"]), value), name)
+                for number, kept in replica.optimizer.state_dict()["state"].items():
+                    name = ["first.weight", "first.bias", "second.weight", "second.bias"][number]
+                    if name == "second.weight":  # frozen: Adagrad has something of it, that never changes
+                        continue
+                    self.assertEqual(parts[f"optimizer.state.{name}"]["kind"], "presence")
+                    for key in kept:
+                        self.assertEqual(parts[f"optimizer.state.{name}.{key}"]["path"],
+                                         ["optimizer", "state", name, key])
+                self.assertIn("scheduler.last_epoch", parts)
+                self.assertEqual(parts["optimizer.param_groups.0.lr"]["kind"], "number")
+                fixed = {tuple(one["path"]): one["value"] for one in table["constants"]}
+                self.assertEqual(fixed["optimizer", "param_groups", 0, "params"],
+                                 ["first.weight", "first.bias", "second.weight", "second.bias"])
+
+    def test_a_file_of_torch_becomes_a_safetensors_file_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = os.path.join(folder, "a.pt"), os.path.join(folder, "a.safetensors")
+            model = {"w": torch.arange(6.0).view(2, 3).t(), "n": torch.tensor(7), "h": torch.ones(2).bfloat16()}
+            torch.save({"model": model}, source)
+            self.assertEqual(_convert.to_safetensors(source, target), 3)
+            with open(target, "rb") as file:
+                header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+                data = file.read()
+            self.assertEqual(header["w"], {"dtype": "F32", "shape": [3, 2], "data_offsets": [0, 24]})
+            self.assertEqual(struct.unpack("<6f", data[:24]), (0, 3, 1, 4, 2, 5))
+            self.assertEqual((header["n"]["dtype"], header["n"]["shape"], header["h"]["dtype"]), ("I64", [], "BF16"))
+            with self.assertRaisesRegex(ValueError, "a.safetensors exists"):
+                _convert.to_safetensors(source, target)
+            torch.save({"w": torch.ones(1), "step": 3}, source)
+            with self.assertRaisesRegex(ValueError, "a.pt: step is a int, which no safetensors"):
+                _convert.to_safetensors(source, target + "2")
+            self.assertEqual(sorted(os.listdir(folder)), ["a.pt", "a.safetensors"])
+
+    def test_a_part_of_a_sharded_tensor_says_where_it_lies(self):
+        class Shard:
+            def __init__(self, dim):
+                self.dim = dim
+
+            def is_replicate(self):
+                return False
+
+        class Replicate(Shard):
+            def is_replicate(self):
+                return True
+
+        class Odd(Shard):
+            def __repr__(self):
+                return "Odd"
+
+        class Mesh:
+            def size(self, axis):
+                return (2, 3)[axis]
+
+            def get_coordinate(self):
+                return [1, 2]
+
+        class Sharded:
+            device_mesh = Mesh()
+            shape = torch.Size([5, 4])
+
+            def __init__(self, local, *placements):
+                self._local_tensor, self.placements = torch.zeros(local), placements
+
+            def dim(self):
+                return 2
+
+        with mock.patch.multiple(_tensors, DTensor=Sharded, Shard=Shard):
+            self.assertEqual(_tensors.part_of(Sharded((2, 4), Shard(0))),
+                             {"shape": [5, 4], "begin": [3, 0], "extent": [2, 4]})
+            self.assertEqual(_tensors.part_of(Sharded((2, 0), Shard(0), Shard(-1))),
+                             {"shape": [5, 4], "begin": [3, 4], "extent": [2, 0]})
+            self.assertEqual(_tensors.part_of(Sharded((0, 4), Shard(0), Shard(0))),
+                             {"shape": [5, 4], "begin": [5, 0], "extent": [0, 4]})
+            self.assertEqual(_tensors.part_of(Sharded((5, 4), Replicate(0))),
+                             {"shape": [5, 4], "begin": [0, 0], "extent": [5, 4]})
+            for odd in (Sharded((2, 4), Odd(0)), Sharded((1, 4), Shard(0))):
+                self.assertIn("unknown_layout", _tensors.part_of(odd))
 
     def refused(self, words, model, optimizer=None):
         if optimizer is None:

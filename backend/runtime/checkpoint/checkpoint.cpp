@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/common/codec.h"
+#include "backend/runtime/checkpoint/tensor_table.h"
 #include "bulkhead/state_hash.h"
 
 namespace bulkhead::runtime {
@@ -201,6 +202,9 @@ absl::StatusOr<CheckpointFile> writeShardFile(FileSystem& files, const std::stri
                           head.size() + snapshot.bytes.size() + localHead.size() + local.size(),
                           snapshot.hash};
     const std::string path = absl::StrCat(folder, "/", result.name);
+    if (snapshot.tensors != nullptr)
+        if (absl::Status s = publish(files, tensorTablePath(path), {*snapshot.tensors}); !s.ok())
+            return s;
     if (absl::Status s = publish(files, path, {head, textOf(snapshot.bytes), localHead, local});
         !s.ok())
         return s;
@@ -355,6 +359,12 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const FileSystem& f
     if (XXH3_64bits(state->local.data(), state->local.size()) != local->hash)
         return damaged("is damaged: its local state has another hash than was written");
     return state;
+}
+
+absl::Status readShardBytes(const FileSystem& files, const std::string& manifestPath,
+                            const CheckpointFile& file, uint64_t offset, std::span<std::byte> to) {
+    return files.read(absl::StrCat(folderOf(manifestPath), "/", file.name),
+                      encode(ShardHeader{}).size() + offset, to);
 }
 
 std::vector<std::string> listCheckpoints(const FileSystem& files, const std::string& directory) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct StateSnapshot {
     StateBytes bytes;
     /// The replica keeps it for itself alone: `hash` does not cover it, and nobody is served it.
     std::vector<std::byte> local;
+    /// tensorTableText() of `bytes`; null: the program does not say.
+    std::shared_ptr<const std::string> tensors;
 };
 
 /// Internal when `bytes` do not have `hash`: memory was damaged between the two.
@@ -77,9 +80,10 @@ struct CheckpointManifest {
 std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, int32_t replica,
                              uint32_t incarnation);
 
-/// Writes one shard durably: temporary file, fsync, rename. On error nothing stays behind, and the
-/// status names the file and the reason (ResourceExhausted when the disk is full). Nor is
-/// a state written that checkIntact() refuses.
+/// Writes one shard durably: temporary file, fsync, rename; its tensor table, if there is one,
+/// before it, in a file of its own. On error nothing stays behind, and the status names the file
+/// and the reason (ResourceExhausted when the disk is full). Nor is a state written that
+/// checkIntact() refuses.
 [[nodiscard]] absl::StatusOr<CheckpointFile> writeShardFile(FileSystem& files,
                                                             const std::string& folder,
                                                             int32_t shard,
@@ -119,6 +123,12 @@ std::string manifestText(const CheckpointManifest& manifest);
 [[nodiscard]] absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(
     const FileSystem& files, const std::string& manifestPath, const CheckpointManifest& manifest,
     int32_t shard);
+
+/// Bytes of that state from `offset` on, whose hash is not looked at: readShardFile() does that,
+/// and has the whole state in memory.
+[[nodiscard]] absl::Status readShardBytes(const FileSystem& files, const std::string& manifestPath,
+                                          const CheckpointFile& file, uint64_t offset,
+                                          std::span<std::byte> to);
 
 /// Paths of the manifests below `directory`, oldest first by (lineage, step); empty when none.
 std::vector<std::string> listCheckpoints(const FileSystem& files, const std::string& directory);

@@ -198,7 +198,8 @@ absl::StatusOr<FoundCheckpoint> byManifestAlone(const FileSystem& files, const s
     if (!spec.ok())
         return absl::DataLossError(
             absl::StrCat(path, ": its job: ", std::string(spec.status().message())));
-    const auto all = storedCheckpoints(files, fs::path(path).parent_path().parent_path().string());
+    const fs::path above = fs::path(path).parent_path().parent_path();
+    const auto all = storedCheckpoints(files, above.empty() ? "." : above.string());
     for (const auto& stored : all) {
         if (fs::path(stored.path).lexically_normal() != fs::path(path).lexically_normal()) continue;
         auto checkpoint = protocol::byManifest(stored);

@@ -245,7 +245,7 @@ absl::Status ReplicaRank::Impl::unusable(const std::string& path, const absl::St
 }
 
 StateSnapshot ReplicaRank::Impl::label() const {
-    return {lineage_, step_, layout_, expertShard_, hash_, last_, {}, {}};
+    return {lineage_, step_, layout_, expertShard_, hash_, last_, {}, {}, nullptr};
 }
 
 absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {

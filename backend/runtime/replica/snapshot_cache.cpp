@@ -58,6 +58,7 @@ void SnapshotCache::give(StateSnapshot label, Taker taker) {
     absl::StatusOr<std::vector<std::byte>> local = program_->exportLocal(now_->snapshot.step);
     if (!local.ok()) return made(local.status());
     now_->snapshot.local = *std::move(local);
+    now_->snapshot.tensors = program_->tensorTable();
     program_->snapshot(&now_->snapshot.bytes, made);
 }
 

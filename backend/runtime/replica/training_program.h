@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -64,6 +65,9 @@ class TrainingProgram {
     virtual protocol::ModelDescribed describe() const = 0;
 
     virtual uint64_t stateBytes() const = 0;
+    /// tensorTableText() of the state as it lies now, for checkpoints; null: it has no names for
+    /// what is in it.
+    virtual std::shared_ptr<const std::string> tensorTable() { return nullptr; }
     /// So many bytes at the state's begin are parameters, for faults that are to hit one.
     virtual uint64_t parameterBytes() const = 0;
     virtual absl::Status exportState(uint64_t offset, std::span<std::byte> to) = 0;

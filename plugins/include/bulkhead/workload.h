@@ -25,7 +25,7 @@ extern "C" {
  * leaves.
  */
 
-#define BULKHEAD_WORKLOAD_ABI 4u
+#define BULKHEAD_WORKLOAD_ABI 5u
 
 typedef struct bulkhead_workload bulkhead_workload;
 
@@ -68,6 +68,18 @@ typedef struct bulkhead_parameter {
     int32_t expert;    /* -1: dense */
     uint64_t count;    /* elements */
 } bulkhead_parameter;
+
+/** A stretch of one named tensor of the whole model, in this shard's state under its current
+ * layout. Elements are float32 and lie row by row. */
+typedef struct bulkhead_state_tensor {
+    char name[96];   /* as bulkhead_parameter.name */
+    char moment[16]; /* "": the parameter itself; else which of the optimizer's: "exp_avg" */
+    uint32_t dimensions;
+    uint64_t shape[4]; /* of the whole tensor */
+    uint64_t first;    /* elements [first, first + count) of it are here */
+    uint64_t count;
+    uint64_t offset; /* of element `first` in the state, in bytes */
+} bulkhead_state_tensor;
 
 /** One micro-batch of this shard, in host memory. */
 typedef struct bulkhead_batch {
@@ -183,6 +195,11 @@ typedef struct bulkhead_workload_api {
        export_state does as well, because it waits for no device. */
     bulkhead_status (*export_state_on)(bulkhead_workload* workload, uint64_t offset, uint64_t bytes,
                                        void* to, bulkhead_stream* stream);
+
+    /* What the state's bytes are, so that checkpoints can be read by others. Fills at most
+       `capacity`; *count is how many there are. NULL: nobody is told. */
+    bulkhead_status (*state_tensors)(bulkhead_workload* workload, bulkhead_state_tensor* out,
+                                     uint32_t capacity, uint32_t* count);
 } bulkhead_workload_api;
 
 /** The one symbol of a workload plugin; returns NULL when it does not serve this version. */

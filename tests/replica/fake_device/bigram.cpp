@@ -281,7 +281,8 @@ const bulkhead_workload_api kApi = {BULKHEAD_WORKLOAD_ABI,
                                     settleLayout,
                                     routing,
                                     computesOn,
-                                    exportStateOn};
+                                    exportStateOn,
+                                    nullptr};
 
 }  // namespace
 

@@ -51,7 +51,10 @@ class MemoryProgram final : public TrainingProgram {
         }
         return absl::OkStatus();
     }
-    void set(const bulkhead_rank_program& calls) { calls_ = calls; }
+    void set(const bulkhead_rank_program& calls) {
+        calls_ = calls;
+        if (calls.tensors != nullptr) tensors_ = std::make_shared<const std::string>(calls.tensors);
+    }
     void* stateMemory() const { return state_; }
 
     absl::Status build(const BuildOrder& order) override {
@@ -69,6 +72,7 @@ class MemoryProgram final : public TrainingProgram {
     }
 
     uint64_t stateBytes() const override { return sizes_.state_bytes; }
+    std::shared_ptr<const std::string> tensorTable() override { return tensors_; }
     uint64_t parameterBytes() const override { return sizes_.parameter_bytes; }
     absl::Status exportState(uint64_t offset, std::span<std::byte> to) override {
         if (absl::Status s = gather(); !s.ok()) return s;
@@ -174,6 +178,7 @@ class MemoryProgram final : public TrainingProgram {
     SharedHeap heap_;  // peers of the host read gradient and sum where they are
     bulkhead_rank_sizes sizes_{};
     bulkhead_rank_program calls_{};
+    std::shared_ptr<const std::string> tensors_;
     void* state_ = nullptr;
     void* gradient_ = nullptr;
     void* reduced_ = nullptr;

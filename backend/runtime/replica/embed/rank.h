@@ -98,6 +98,7 @@ typedef struct {
     uint64_t parameters; /**< their number, for people */
     uint64_t data_hash;  /**< must agree across the job; 0 agrees with anything */
     const char* data;    /**< what was hashed, for when it does not agree */
+    const char* tensors; /**< the tensor table of the state (docs/checkpoints.md), or NULL */
 } bulkhead_rank_program;
 
 /** Samples [begin, end) of a domain. */

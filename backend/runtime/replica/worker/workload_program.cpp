@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
 #include "absl/strings/str_cat.h"
+#include "backend/runtime/checkpoint/tensor_table.h"
 #include "backend/runtime/collectives/cpu_device.h"
 #include "backend/runtime/protocol/sample_deal.h"
 #include "backend/runtime/replica/worker/device_choice.h"
@@ -27,6 +30,27 @@ struct ReadyContext {
 
 void onReady(void* context, uint64_t begin, uint64_t end) {
     static_cast<ReadyContext*>(context)->ready(begin, end);
+}
+
+template <size_t N>
+std::string textOf(const char (&name)[N]) {
+    return {name, ::strnlen(name, N)};
+}
+
+TensorPart partOf(const bulkhead_state_tensor& told) {
+    TensorPart part;
+    part.name = textOf(told.name);
+    if (const std::string moment = textOf(told.moment); !moment.empty()) {
+        part.kind = TensorKind::kOptimizer;
+        part.path = {"optimizer", "state", part.name, moment};
+        part.name = absl::StrCat("optimizer.state.", part.name, ".", moment);
+    }
+    part.dtype = "F32";
+    const size_t dimensions = std::min<size_t>(told.dimensions, std::size(told.shape));
+    part.shape.assign(told.shape, told.shape + dimensions);
+    part.offset = told.offset;
+    part.box = {.flat = true, .begin = {told.first}, .extent = {told.count}};
+    return part;
 }
 
 }  // namespace
@@ -188,6 +212,7 @@ void WorkloadProgram::freeMemory() {
 
 absl::Status WorkloadProgram::bindMemory() {
     freeMemory();
+    tensors_.reset();
     info_ = {};
     info_.struct_size = sizeof(info_);
     uint64_t count = 0;
@@ -211,6 +236,20 @@ absl::Status WorkloadProgram::bindMemory() {
     const bool onCpu = deviceApi_ == cpuDeviceApi(BULKHEAD_DEVICE_ABI);
     peerMemory_ = onCpu && kind == BULKHEAD_MEMORY_PEER ? cpuDeviceHeap(device_) : nullptr;
     return absl::OkStatus();
+}
+
+std::shared_ptr<const std::string> WorkloadProgram::tensorTable() {
+    uint32_t count = 0;
+    if (tensors_ != nullptr || api_->state_tensors == nullptr ||
+        api_->state_tensors(workload_, nullptr, 0, &count) != BULKHEAD_OK)
+        return tensors_;
+    std::vector<bulkhead_state_tensor> told(count);
+    if (api_->state_tensors(workload_, told.data(), count, &count) != BULKHEAD_OK) return nullptr;
+    TensorTable table;
+    table.model = info_.name;
+    table.stateBytes = info_.state_bytes;
+    for (const bulkhead_state_tensor& one : told) table.tensors.push_back(partOf(one));
+    return tensors_ = std::make_shared<const std::string>(tensorTableText(table));
 }
 
 std::vector<uint32_t> WorkloadProgram::mixtureLayers() const {

@@ -41,6 +41,7 @@ class WorkloadProgram final : public TrainingProgram {
     absl::Status warmUp() override;
     protocol::ModelDescribed describe() const override;
     uint64_t stateBytes() const override { return info_.state_bytes; }
+    std::shared_ptr<const std::string> tensorTable() override;
     /// The plugin's state begins with the parameters, as many as the gradient has values.
     uint64_t parameterBytes() const override { return gradient_.size_bytes(); }
     absl::Status exportState(uint64_t offset, std::span<std::byte> to) override;
@@ -107,6 +108,7 @@ class WorkloadProgram final : public TrainingProgram {
     std::atomic<bool> interrupted_{false};
     bulkhead_workload* workload_ = nullptr;
     bulkhead_model_info info_{};
+    std::shared_ptr<const std::string> tensors_;  ///< of the layout as it is; null: not asked for
 
     bool apart_ = false;  ///< device memory is out of the CPU's reach
     const bulkhead_data_plane_api* planeApi_ = nullptr;
