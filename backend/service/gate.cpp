@@ -199,6 +199,11 @@ absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) co
     return caller;
 }
 
+void Gate::gaveUp(const grpc::ServerContextBase& context) const {
+    const std::string peer = context.peer();
+    if (peer.rfind("unix:", 0) != 0) strangers_.gaveUp(peer);
+}
+
 absl::StatusOr<Caller> Gate::proved(const grpc::ServerContextBase& context) const {
     if (const std::string shown = metadata(context, "authorization"); !shown.empty())
         return withToken(shown);

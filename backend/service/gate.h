@@ -64,6 +64,9 @@ class Gate {
 
     absl::StatusOr<Caller> identify(const grpc::ServerContextBase& context) const;
 
+    /// The caller gave this call up before it was its turn, or has too many that wait.
+    void gaveUp(const grpc::ServerContextBase& context) const;
+
   private:
     /// Over TCP: what the connection or the call proves.
     absl::StatusOr<Caller> proved(const grpc::ServerContextBase& context) const;

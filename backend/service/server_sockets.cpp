@@ -40,29 +40,6 @@ int ceilingFor(bool local) {
     return most - (local ? reserve : 2 * reserve);
 }
 
-/// An IPv4 address that IPv6 carries is one of IPv4.
-std::string nameOf(const sockaddr_storage& at) {
-    char text[INET6_ADDRSTRLEN] = "";
-    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(at);
-    if (at.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
-        ::inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
-        return "ipv6:%5B" + std::string(text) + "%5D:" + std::to_string(ntohs(in6.sin6_port));
-    }
-    const auto& in4 = reinterpret_cast<const sockaddr_in&>(at);
-    const void* v4 = at.ss_family == AF_INET6 ? static_cast<const void*>(in6.sin6_addr.s6_addr + 12)
-                                              : &in4.sin_addr;
-    ::inet_ntop(AF_INET, v4, text, sizeof text);
-    // The port has the same place in both.
-    return "ipv4:" + std::string(text) + ":" + std::to_string(ntohs(in4.sin_port));
-}
-
-Peer peerOf(int fd) {
-    sockaddr_storage at{};
-    socklen_t size = sizeof at;
-    ::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size);
-    return {nameOf(at), hostOf(at), firstByteOf(fd)};
-}
-
 absl::Status cannotListen(const std::string& address, int error) {
     if (error == EADDRINUSE)
         return absl::AlreadyExistsError("address " + address +

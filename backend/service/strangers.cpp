@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/service/strangers.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/filter.h>
@@ -12,17 +13,20 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
 
+#include "backend/common/file_system.h"
 #include "backend/model/names.h"
 
 namespace bulkhead::service {
 namespace {
 
-/// Whoever has signed in has so much on its way.
-constexpr int kRoom = 1 << 20;
+/// Whoever has signed in has so much on its way: a request of 2 MB in some round trips, and no more
+/// opened calls than gRPC is done with soon.
+constexpr int kRoom = 64 << 10;
 /// A fast network brings some 100 KB meanwhile, of which takeNoMoreThan() lets the limit through.
 constexpr int kLookMs = 1;
 /// Memory is given back when nobody has been put out for so long, or somebody has all the time.
@@ -101,10 +105,44 @@ bool closedHere(uint8_t state) {
     return state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2 || state == BPF_TCP_CLOSING;
 }
 
+/// An IPv4 address that IPv6 carries is one of IPv4.
+std::string nameOf(const sockaddr_storage& at) {
+    char text[INET6_ADDRSTRLEN] = "";
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(at);
+    if (at.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+        ::inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
+        return "ipv6:%5B" + std::string(text) + "%5D:" + std::to_string(ntohs(in6.sin6_port));
+    }
+    const auto& in4 = reinterpret_cast<const sockaddr_in&>(at);
+    const void* v4 = at.ss_family == AF_INET6 ? static_cast<const void*>(in6.sin6_addr.s6_addr + 12)
+                                              : &in4.sin_addr;
+    ::inet_ntop(AF_INET, v4, text, sizeof text);
+    // The port has the same place in both.
+    return "ipv4:" + std::string(text) + ":" + std::to_string(ntohs(in4.sin_port));
+}
+
 }  // namespace
 
 /// The packet that opened the connection says it; nothing when the kernel did not keep it, as under
 /// a flood of such packets.
+Peer peerOf(int fd) {
+    sockaddr_storage at{};
+    socklen_t size = sizeof at;
+    ::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size);
+    return {nameOf(at), hostOf(at), firstByteOf(fd)};
+}
+
+namespace {
+
+/// gRPC has the descriptor of the connection and tells nobody which it is.
+void closeConnectionOf(const std::string& peer) {
+    for (const std::string& number : diskFiles().list("/proc/self/fd"))
+        if (const int fd = std::atoi(number.c_str()); socketOf(fd) != 0 && peerOf(fd).name == peer)
+            ::shutdown(fd, SHUT_RDWR);
+}
+
+}  // namespace
+
 std::optional<uint32_t> firstByteOf(int fd) {
     std::array<uint8_t, 256> packet{};
     socklen_t size = packet.size();
@@ -218,6 +256,21 @@ void Strangers::signedIn(const std::string& peer) {
     ::setsockopt(known->fd.get(), SOL_SOCKET, SO_RCVBUF, &most, sizeof most);
     turns_.signedIn(known->peer.host, std::chrono::steady_clock::now());
     all_.erase(known);
+}
+
+void Strangers::gaveUp(const std::string& peer) {
+    const auto now = std::chrono::steady_clock::now();
+    {
+        const MutexLock<LeafMutex> lock(mutex_);
+        std::erase_if(givenUp_,
+                      [&](const auto& one) { return now - one.second.since > kGivenUpWithin; });
+        GivenUp& calls = givenUp_.try_emplace(peer, GivenUp{now, 0}).first->second;
+        if (++calls.count < kMostGivenUp) return;
+        givenUp_.erase(peer);
+    }
+    closeConnectionOf(peer);
+    closed_(peer, model::concat("It gave up ", kMostGivenUp, " calls within ",
+                                kGivenUpWithin.count(), " ms, before they were answered."));
 }
 
 std::optional<std::string> Strangers::fault(Stranger& one, Time now) {

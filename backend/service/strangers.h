@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,8 @@ struct Peer {
 };
 /// The connection was just accepted from a socket with TCP_SAVE_SYN. It is told once.
 std::optional<uint32_t> firstByteOf(int fd);
+/// The other end of a connection that was just accepted.
+Peer peerOf(int fd);
 
 /// The time that poll() takes: at least 1, so that it is over then.
 int msUntil(std::chrono::steady_clock::time_point at);
@@ -37,7 +40,7 @@ int msUntil(std::chrono::steady_clock::time_point at);
 /// that sent so much, or is older than its time, is closed under gRPC. It keeps its place until
 /// gRPC has let go of it: on a busy machine that is later, and what gRPC has to do would grow. The
 /// host of one that is put out for what it sent waits for its next turn (HostTurns).
-/// Thread: signedIn() any, the others one.
+/// Thread: signedIn() and gaveUp() any, the others one.
 class Strangers {
   public:
     /// A stranger that needs more than the first limit gets the second when nobody else has it. A
@@ -54,9 +57,12 @@ class Strangers {
     static constexpr std::chrono::milliseconds kTurn{250};
     /// The same for the one that has the second: what was dropped comes again after some 200 ms.
     static constexpr std::chrono::milliseconds kLargeTurn{500};
+    /// So many calls given up within so long close a connection.
+    static constexpr size_t kMostGivenUp = 500;
+    static constexpr std::chrono::milliseconds kGivenUpWithin{1000};
 
     /// `time`: from letIn() to signedIn(). `closed`: why the connection of this peer was, for the
-    /// audit; called by look() and letIn().
+    /// audit; called by look(), letIn() and gaveUp().
     using Closed = std::function<void(const std::string& peer, const std::string& why)>;
     explicit Strangers(Closed closed, std::chrono::milliseconds time = std::chrono::seconds(5));
 
@@ -66,6 +72,10 @@ class Strangers {
     /// hands on what comes within a millisecond or so of the end.
     Answer letIn(int fd, const Peer& peer);
     void signedIn(const std::string& peer);
+    /// This peer, who has signed in, gave up a call that had no answer yet, or has more of them
+    /// waiting than are kept. The connection of one that does so all the time is closed: gRPC 1.51
+    /// has no bound for that either.
+    void gaveUp(const std::string& peer);
 
     /// Closes those that have to be.
     void look();
@@ -91,6 +101,10 @@ class Strangers {
         void limitBytes() const;
     };
     using All = std::vector<Stranger>;
+    struct GivenUp {
+        Time since;
+        size_t count = 0;
+    };
     struct Out {
         std::string peer;
         std::string why;
@@ -115,6 +129,7 @@ class Strangers {
     All all_ ABSL_GUARDED_BY(mutex_);      ///< the one that came first in front
     All leaving_ ABSL_GUARDED_BY(mutex_);  ///< put out, and gRPC has not let go of them
     HostTurns turns_ ABSL_GUARDED_BY(mutex_);
+    std::map<std::string, GivenUp> givenUp_ ABSL_GUARDED_BY(mutex_);  ///< by peer
     /// Set: memory is given back when nobody has been put out for a while.
     std::optional<Time> firstOut_ ABSL_GUARDED_BY(mutex_);
     Time lastOut_ ABSL_GUARDED_BY(mutex_);
