@@ -295,6 +295,21 @@ absl::StatusOr<std::unique_ptr<SQLite::Database>> openForWriting(const fs::path&
     });
 }
 
+bool holdsNothing(const fs::path& file) {
+    std::error_code error;
+    if (!fs::is_regular_file(file, error)) return false;
+    if (fs::file_size(file, error) == 0) return true;
+    // What a killed process had begun to write can be undone only by one that may write.
+    for (const int how : {SQLite::OPEN_READONLY, SQLite::OPEN_READWRITE}) {
+        try {
+            SQLite::Database db(file.string(), how, kBusyMs);
+            return !hasTables(db);
+        } catch (const SQLite::Exception&) {
+        }
+    }
+    return false;
+}
+
 absl::StatusOr<std::unique_ptr<SQLite::Database>> openForReading(const fs::path& file) {
     std::error_code error;
     const fs::file_status kind = fs::status(file, error);

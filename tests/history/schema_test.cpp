@@ -140,6 +140,28 @@ TEST_F(Schema, saysWhatIsMissingOrEmpty) {
     EXPECT_THAT(std::string(lost.status().message()), HasSubstr("check that the folder exists"));
 }
 
+TEST_F(Schema, aFileThatSqliteHasOnlyBegunHoldsNothing) {
+    EXPECT_FALSE(holdsNothing(file_));
+    EXPECT_FALSE(holdsNothing(folder_));
+    std::ofstream(file_) << "";
+    EXPECT_TRUE(holdsNothing(file_));
+    execute("PRAGMA journal_mode = WAL");
+    ASSERT_EQ(std::filesystem::file_size(file_), 4096u);
+    EXPECT_TRUE(holdsNothing(file_));
+    EXPECT_EQ(openStatus().code(), absl::StatusCode::kInvalidArgument);
+    // Killed a moment earlier: the journal that undoes the first page is still there.
+    std::string undo("\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", 8);
+    undo.resize(512);
+    undo[22] = 2;   // sectors of 512 bytes
+    undo[26] = 16;  // pages of 4096 bytes
+    std::ofstream(file_.string() + "-journal", std::ios::binary) << undo;
+    EXPECT_TRUE(holdsNothing(file_));
+    writer().reset();
+    EXPECT_FALSE(holdsNothing(file_));
+    std::ofstream(file_) << "dear diary";
+    EXPECT_FALSE(holdsNothing(file_));
+}
+
 TEST_F(Schema, namesDamage) {
     {
         auto writing = writer();
