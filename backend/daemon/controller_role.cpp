@@ -56,8 +56,7 @@ absl::Status checkHistory(const Options& options) {
                                                error.message() + "; choose another with --db");
         return absl::OkStatus();
     }
-    std::error_code error;
-    if (fs::is_regular_file(options.db) && fs::file_size(options.db, error) == 0)
+    if (history::holdsNothing(options.db))
         return setAside(options.db, "empty", options.db + ": empty");
     absl::Status opened = history::RunReader::open(options.db).status();
     if (absl::IsDataLoss(opened))

@@ -176,6 +176,15 @@ CREATE VIEW parity_votes AS
     FROM parity, json_each(parity.replicas) AS r;
 )sql"};
 
+/// What createSchema() makes, and the version in which it came.
+struct Table {
+    const char* name;
+    int since;
+};
+constexpr Table kTables[] = {{"runs", 1},        {"events", 1},    {"keyframes", 1},
+                             {"steps", 1},       {"faults", 1},    {"gaps", 2},
+                             {"checkpoints", 1}, {"incidents", 1}, {"parity", 4}};
+
 int pragma(SQLite::Database& db, const char* name) {
     return db.execAndGet(concat("PRAGMA ", name)).getInt();
 }
@@ -184,6 +193,49 @@ bool hasTables(SQLite::Database& db) {
     return db.execAndGet("SELECT count(*) FROM sqlite_master").getInt() > 0;
 }
 
+/// What lies in a file is data: nothing in it is run, whoever wrote it there.
+void guard(SQLite::Database& db) {
+    sqlite3* handle = db.getHandle();
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+}
+
+/// DataLoss where a table is missing, or where something stands that would be run when the file is
+/// read or written.
+absl::Status checkTables(SQLite::Database& db, const std::string& file, int version) {
+    constexpr const char* kRemedy = "; restore a copy, or take that out with sqlite3";
+    SQLite::Statement foreign(db,
+                              "SELECT type, name FROM sqlite_schema WHERE "
+                              "sql NOT LIKE 'CREATE TABLE %' AND sql NOT LIKE 'CREATE INDEX %' AND "
+                              "sql NOT LIKE 'CREATE UNIQUE INDEX %' AND "
+                              "sql NOT LIKE 'CREATE VIEW parity_votes %'");
+    if (foreign.executeStep())
+        return absl::DataLossError(
+            concat(file, ": damaged (the ", model::shortened(foreign.getColumn(0).getString(), 80),
+                   " ", model::shortened(foreign.getColumn(1).getString(), 80),
+                   " is none of Bulkhead's)", kRemedy));
+    SQLite::Statement found(db, "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?");
+    SQLite::Statement computed(db, "SELECT name FROM pragma_table_xinfo(?) WHERE hidden <> 0");
+    for (const Table& table : kTables) {
+        if (table.since > version) continue;
+        found.bind(1, table.name);
+        if (!found.executeStep())
+            return absl::DataLossError(
+                concat(file, ": damaged (no table ", table.name, "); restore a copy"));
+        found.reset();
+        computed.bind(1, table.name);
+        if (computed.executeStep())
+            return absl::DataLossError(concat(
+                file, ": damaged (the column ", table.name, ".",
+                model::shortened(computed.getColumn(0).getString(), 80), " is computed)", kRemedy));
+        computed.reset();
+    }
+    return absl::OkStatus();
+}
+
+/// Is it a run file that can be read without running anything of somebody else's?
 absl::Status checkIdentity(SQLite::Database& db, const std::string& file) {
     if (pragma(db, "application_id") != kApplicationId)
         return absl::InvalidArgumentError(
@@ -196,7 +248,7 @@ absl::Status checkIdentity(SQLite::Database& db, const std::string& file) {
     if (version < 1)
         return absl::InvalidArgumentError(
             concat(file, ": its schema version is ", version, "; expected 1 to ", kSchemaVersion));
-    return absl::OkStatus();
+    return checkTables(db, file, version);
 }
 
 /// Takes the write lock first, so that of two processes one migrates and the other finds it done.
@@ -254,6 +306,7 @@ std::unique_ptr<SQLite::Database> openRead(const fs::path& file) {
     const auto open = [&](std::string_view query) {
         auto db = std::make_unique<SQLite::Database>(
             asUri(file, query), SQLite::OPEN_READONLY | SQLite::OPEN_URI, kBusyMs);
+        guard(*db);
         db->execAndGet(
             "SELECT count(*) FROM sqlite_master");  // touches the file, not only opens it
         return db;
@@ -283,6 +336,7 @@ absl::StatusOr<std::unique_ptr<SQLite::Database>> openForWriting(const fs::path&
     return guardedValue<Result>(file.string(), [&]() -> absl::StatusOr<Result> {
         auto db =
             std::make_unique<SQLite::Database>(file.string(), SQLite::OPEN_READWRITE, kBusyMs);
+        guard(*db);
         if (hasTables(*db))
             if (absl::Status s = checkIdentity(*db, file.string()); !s.ok()) return s;
         db->exec("PRAGMA journal_mode = WAL");
@@ -293,6 +347,21 @@ absl::StatusOr<std::unique_ptr<SQLite::Database>> openForWriting(const fs::path&
         if (absl::Status s = migrate(*db, file.string()); !s.ok()) return s;
         return db;
     });
+}
+
+bool holdsNothing(const fs::path& file) {
+    std::error_code error;
+    if (!fs::is_regular_file(file, error)) return false;
+    if (fs::file_size(file, error) == 0) return true;
+    // What a killed process had begun to write can be undone only by one that may write.
+    for (const int how : {SQLite::OPEN_READONLY, SQLite::OPEN_READWRITE}) {
+        try {
+            SQLite::Database db(file.string(), how, kBusyMs);
+            return !hasTables(db);
+        } catch (const SQLite::Exception&) {
+        }
+    }
+    return false;
 }
 
 absl::StatusOr<std::unique_ptr<SQLite::Database>> openForReading(const fs::path& file) {

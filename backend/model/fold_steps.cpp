@@ -87,13 +87,16 @@ void noteContributors(RunState& s, const StepCommitted& e) {
         if (ReplicaView* view = replicaOf(s, line.replica)) view->ledger = line;
 }
 
-/// A step that came late although nobody was found lost is a stall as well.
+/// A step that came late although nobody was found lost is a stall as well, unless it took less
+/// time than that: then somebody has set the clock.
 void noteSpeed(RunState& s, const StepCommitted& e) {
     constexpr double kWeight = 0.1;
     if (s.pendingStallMs > 0 || e.record.attempt > 1) return;
-    if (const auto frozen = frozenStretch(s))
+    const bool measured = std::isfinite(e.stepMs) && e.stepMs > 0;
+    const auto frozen = frozenStretch(s);
+    if (frozen && !(measured && e.stepMs < durationMs(frozen->beginNs, frozen->endNs)))
         s.stalls.push(*frozen);
-    else if (std::isfinite(e.stepMs) && e.stepMs > 0)
+    else if (measured)
         s.typicalStepMs += (e.stepMs - s.typicalStepMs) * (s.typicalStepMs > 0 ? kWeight : 1);
 }
 

@@ -52,8 +52,7 @@ void tidy(std::vector<T>& items, size_t limit, Key key, Good good) {
 
 void apply(RunState& state, const Event& event) {
     if (state.counters.events == 0) state.startedNs = event.timeNs;
-    state.lastEventNs =
-        state.counters.events == 0 ? event.timeNs : std::max(state.lastEventNs, event.timeNs);
+    state.lastEventNs = event.timeNs;
     state.seq = event.seq;
     fold_detail::addTo(state.counters.events, 1);
     if (event.severity == Severity::kWarning) fold_detail::addTo(state.counters.warnings, 1);

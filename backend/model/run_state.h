@@ -31,7 +31,7 @@ struct RunState {
     // ---- the run ------------------------------------------------------------------------------
     uint64_t seq = 0;         ///< of the last event folded in
     int64_t startedNs = 0;    ///< time of RunStarted, else of the first event
-    int64_t lastEventNs = 0;  ///< the latest time any event carried
+    int64_t lastEventNs = 0;  ///< of the latest event; a clock that is set back takes it back
     JobSpec spec;
     std::string version;
     std::string host;

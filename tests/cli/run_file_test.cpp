@@ -2,13 +2,17 @@
 // A run file read through a real private bulkheadd, and bad starts of one.
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "backend/client/private_daemon.h"
+#include "backend/history/event_row.h"
 #include "backend/model/json.h"
 #include "tests/cli/shell.h"
 #include "tests/rpc/rpc_fixture.h"
@@ -63,6 +67,13 @@ std::vector<model::Event> runWithIncidents() {
     lose(1900, 2, 0, "r0 lost: signal 11");
     add(2000, end.body);
     return events;
+/// Has this process this file open?
+bool isOpen(pid_t pid, const std::string& file) {
+    std::error_code error;
+    for (const auto& fd :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error))
+        if (std::filesystem::read_symlink(fd.path(), error) == file) return true;
+    return false;
 }
 
 TEST_F(RunFileTest, TheCtlReadsAFileWithoutADaemon) {
@@ -272,6 +283,43 @@ TEST_F(RunFileTest, APrivateDaemonEndsWithItsOwnerAndLeavesNothing) {
     { auto owner = std::move(daemon).value(); }
     EXPECT_NE(::kill(pid, 0), 0);
     EXPECT_FALSE(std::filesystem::exists(state));
+}
+
+TEST_F(RunFileTest, APrivateDaemonEndsWhileAReadGoesOn) {
+    const std::string file = dir_ + "/run.db";
+    writeRun(file, madeUpRun(3), clock_);
+    // Events that are small in the file and take long to read.
+    const std::string frame =
+        history::compress(std::string(64 << 20, ' ') + "{\"type\":\"run_finished\"}");
+    {
+        SQLite::Database db(file, SQLite::OPEN_READWRITE);
+        SQLite::Statement add(
+            db,
+            "WITH RECURSIVE n(i) AS (SELECT 6 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) "
+            "INSERT INTO events (run, seq, time_ns, type, severity, body) "
+            "SELECT 1, i, i, 'run_finished', 0, ? FROM n");
+        add.bind(1, frame.data(), static_cast<int>(frame.size()));
+        add.exec();
+    }
+    client::PrivateDaemonOptions options;
+    options.program = std::string(BULKHEAD_BIN) + "/bulkheadd";
+    options.runFile = file;
+    options.readOnly = true;
+    auto daemon = client::PrivateDaemon::create(options);
+    ASSERT_TRUE(daemon.ok()) << daemon.failure().cause;
+    auto client = client::Client::open({daemon.value()->target(), "", "tester"});
+    ASSERT_TRUE(client.ok());
+    model::EventQuery query;
+    query.run = "1";
+    query.text = "nowhere";
+    client.value()->readEvents(query, [](const client::Result<model::EventPage>&) {});
+    while (!isOpen(daemon.value()->pid(), file)) std::this_thread::yield();
+    ::kill(daemon.value()->pid(), SIGTERM);  // as its --life-fd does when its owner is gone
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+    bool ended = false;
+    while (!(ended = daemon.value()->ended()) && std::chrono::steady_clock::now() < limit)
+        std::this_thread::yield();
+    EXPECT_TRUE(ended);
 }
 
 TEST_F(RunFileTest, AShutdownCallEndsAPrivateDaemon) {

@@ -140,6 +140,67 @@ TEST_F(Schema, saysWhatIsMissingOrEmpty) {
     EXPECT_THAT(std::string(lost.status().message()), HasSubstr("check that the folder exists"));
 }
 
+TEST_F(Schema, aFileThatSqliteHasOnlyBegunHoldsNothing) {
+    EXPECT_FALSE(holdsNothing(file_));
+    EXPECT_FALSE(holdsNothing(folder_));
+    std::ofstream(file_) << "";
+    EXPECT_TRUE(holdsNothing(file_));
+    execute("PRAGMA journal_mode = WAL");
+    ASSERT_EQ(std::filesystem::file_size(file_), 4096u);
+    EXPECT_TRUE(holdsNothing(file_));
+    EXPECT_EQ(openStatus().code(), absl::StatusCode::kInvalidArgument);
+    // Killed a moment earlier: the journal that undoes the first page is still there.
+    std::string undo("\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", 8);
+    undo.resize(512);
+    undo[22] = 2;   // sectors of 512 bytes
+    undo[26] = 16;  // pages of 4096 bytes
+    std::ofstream(file_.string() + "-journal", std::ios::binary) << undo;
+    EXPECT_TRUE(holdsNothing(file_));
+    writer().reset();
+    EXPECT_FALSE(holdsNothing(file_));
+    std::ofstream(file_) << "dear diary";
+    EXPECT_FALSE(holdsNothing(file_));
+}
+
+TEST_F(Schema, refusesWhatWouldRunWhenItIsRead) {
+    struct Case {
+        const char* sql;
+        const char* undo;
+        const char* said;
+    };
+    const Case cases[] = {
+        {"ALTER TABLE events RENAME TO other; CREATE VIEW events AS WITH RECURSIVE "
+         "n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 1 AS run, i AS seq, 0 AS "
+         "time_ns, 'x' AS type, 0 AS step, 0 AS replica, 0 AS severity, '{}' AS body FROM n",
+         "DROP VIEW events; ALTER TABLE other RENAME TO events", "the view events is none of"},
+        {"CREATE TRIGGER more AFTER INSERT ON events BEGIN DELETE FROM runs; END",
+         "DROP TRIGGER more", "the trigger more is none of"},
+        {"CREATE VIEW mine AS SELECT 1", "DROP VIEW mine", "the view mine is none of"},
+        {"ALTER TABLE gaps ADD COLUMN slow AS (why LIKE '%a%a%a%b')",
+         "ALTER TABLE gaps DROP COLUMN slow", "the column gaps.slow is computed"},
+        {"ALTER TABLE gaps RENAME TO other", "ALTER TABLE other RENAME TO gaps", "no table gaps"},
+    };
+    writer().reset();
+    for (const Case& c : cases) {
+        execute(c.sql);
+        for (const absl::Status& status : {openStatus(), writeStatus()}) {
+            EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+            EXPECT_THAT(std::string(status.message()), HasSubstr(c.said));
+            EXPECT_THAT(std::string(status.message()), HasSubstr("restore a copy"));
+        }
+        execute(c.undo);
+        EXPECT_TRUE(openStatus().ok()) << openStatus();
+    }
+}
+
+TEST_F(Schema, aViewThatComesLaterIsNotRun) {
+    writer().reset();
+    auto reading = reader();
+    ASSERT_TRUE(reading->events(1, {}).ok());
+    execute("ALTER TABLE events RENAME TO other; CREATE VIEW events AS SELECT * FROM other");
+    EXPECT_FALSE(reading->events(1, {}).ok());
+}
+
 TEST_F(Schema, namesDamage) {
     {
         auto writing = writer();

@@ -6,6 +6,7 @@
 #include "backend/common/codec.h"
 #include "backend/model/event_json.h"
 #include "backend/model/gpu_text.h"
+#include "backend/model/incident_card.h"
 #include "tests/model/random_events.h"
 
 namespace bulkhead::model {
@@ -312,6 +313,28 @@ TEST(RunState, aStepThatComesLateWithNobodyLostIsAStall) {
     EXPECT_EQ(story.state.stalls[0].incident, 0u);
     EXPECT_EQ(story.state.stalls[0].endNs, kT0 + 10'000'000'000);
     EXPECT_DOUBLE_EQ(story.state.typicalStepMs, 100);
+}
+
+TEST(RunState, aClockThatIsSetForwardAndBackFreezesNothing) {
+    constexpr int kAhead = 7'200'000;
+    Story story;
+    story.start().at(0, JobPhaseChanged{JobPhase::kTraining, ""});
+    for (int i = 1; i <= 10; ++i) story.commit(100 * i, static_cast<uint64_t>(i), {0, 1});
+    story.commit(kAhead + 1100, 11, {0, 1}, 100);
+    EXPECT_TRUE(story.state.stalls.empty());
+    EXPECT_FALSE(frozenStretch(story.state).has_value());
+    story.at(1150, JobPhaseChanged{JobPhase::kTraining, ""});
+    EXPECT_FALSE(frozenStretch(story.state).has_value());
+    for (int i = 12; i <= 20; ++i) {
+        story.commit(100 * i, static_cast<uint64_t>(i), {0, 1}, 100);
+        EXPECT_FALSE(frozenStretch(story.state).has_value()) << i;
+    }
+    EXPECT_EQ(openProblems(story.state), 0u);
+    EXPECT_DOUBLE_EQ(story.state.typicalStepMs, 100);
+    // From here on a step that comes late is seen again.
+    story.at(9000, JobPhaseChanged{JobPhase::kTraining, ""});
+    ASSERT_TRUE(frozenStretch(story.state).has_value());
+    EXPECT_EQ(frozenStretch(story.state)->beginNs, kT0 + 2'100'000'000);
 }
 
 TEST(RunState, aPauseIsNoStall) {
