@@ -5,10 +5,12 @@
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_interceptor.h>
+#include <malloc.h>
 #include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include "backend/access/certificates.h"
@@ -212,8 +214,21 @@ absl::StatusOr<Caller> Gate::proved(const grpc::ServerContextBase& context) cons
     return unknown("This daemon wants a token or a certificate, and none was sent", kTokenRemedy);
 }
 
+/// The allocator keeps what very many calls had, 1.5 GB of 140,000 within 6 s: it goes back with
+/// the first call after them.
+void Gate::giveBackMemory() const {
+    constexpr uint64_t kMany = 5000;
+    constexpr int64_t kQuietNs = kSecondNs / 4;
+    const int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+    const int64_t before = lastCallNs_.exchange(now);
+    if (calls_.fetch_add(1) < kMany || now - before < kQuietNs) return;
+    calls_ = 0;
+    ::malloc_trim(0);
+}
+
 absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context,
                                    const Message& request) const {
+    giveBackMemory();
     auto caller = identify(context);
     if (!caller.ok()) {
         auditor_.refused(context.peer(), nullptr, methodOf(request), nullptr, caller.status());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -68,6 +70,7 @@ class Gate {
     void gaveUp(const grpc::ServerContextBase& context) const;
 
   private:
+    void giveBackMemory() const;
     /// Over TCP: what the connection or the call proves.
     absl::StatusOr<Caller> proved(const grpc::ServerContextBase& context) const;
     absl::StatusOr<Caller> withToken(const std::string& shown) const;
@@ -78,7 +81,9 @@ class Gate {
     Auditor& auditor_;
     Strangers& strangers_;
     const Clock& clock_;
-    const Caller owner_;  ///< this process's user
+    const Caller owner_;                       ///< this process's user
+    mutable std::atomic<uint64_t> calls_ = 0;  ///< since memory was given back
+    mutable std::atomic<int64_t> lastCallNs_ = 0;
 };
 
 /// "Jobs/StopJob": the method whose requests have the type of this one; empty: there is none.
