@@ -58,7 +58,7 @@ class AccessList {
 
     const std::vector<Principal>& principals() const { return principals_; }
     const Principal* named(std::string_view name) const;
-    /// Whose token `shown` is: found by its hash, so that time tells nothing of it.
+    /// The principal whose token `shown` is: found by its hash, so that time tells nothing of it.
     const Principal* withToken(std::string_view shown) const;
     const Principal* withCertificate(std::string_view commonName) const;
 

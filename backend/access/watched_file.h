@@ -21,7 +21,7 @@ namespace bulkhead::access {
 template <class T>
 class WatchedFile {
   public:
-    /// What counts when the file is removed after it was read.
+    /// The content that counts when the file is removed after it was read.
     enum class WhenRemoved { kNothing, kContentBefore };
     /// NotFound: there is none.
     using Read = std::function<absl::StatusOr<T>(const std::string& path)>;

@@ -69,7 +69,7 @@ struct Connection {
     }
 };
 
-/// What a writer starts from.
+/// The state that a writer starts from.
 struct Beginning {
     StoredRun info;
     model::RunState state;

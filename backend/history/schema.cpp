@@ -176,7 +176,7 @@ CREATE VIEW parity_votes AS
     FROM parity, json_each(parity.replicas) AS r;
 )sql"};
 
-/// What createSchema() makes, and the version in which it came.
+/// Tables that createSchema() makes, and the version in which each came.
 struct Table {
     const char* name;
     int since;
@@ -193,7 +193,7 @@ bool hasTables(SQLite::Database& db) {
     return db.execAndGet("SELECT count(*) FROM sqlite_master").getInt() > 0;
 }
 
-/// What lies in a file is data: nothing in it is run, whoever wrote it there.
+/// A file holds data: nothing in it is run, whoever wrote it there.
 void guard(SQLite::Database& db) {
     sqlite3* handle = db.getHandle();
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
