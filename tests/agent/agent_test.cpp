@@ -329,7 +329,7 @@ TEST_F(AgentTest, RunsItsOwnWorkerAndOfCommandsWhatItsListAllows) {
     stopAgent();
     slots_ = 4;
     worker_ = "/bin/echo";
-    allow_ = model::AllowList{{"sh"}, {}, {}, {}, {"LANG"}};
+    allow_ = model::AllowList{{"sh"}, {}, {}, {}, {}, {"LANG"}};
     startAgent();
     const auto up = [&](int32_t shard, std::vector<std::string> argv,
                         std::vector<std::string> environment) {
