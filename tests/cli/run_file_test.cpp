@@ -67,6 +67,8 @@ std::vector<model::Event> runWithIncidents() {
     lose(1900, 2, 0, "r0 lost: signal 11");
     add(2000, end.body);
     return events;
+}
+
 /// Has this process this file open?
 bool isOpen(pid_t pid, const std::string& file) {
     std::error_code error;
