@@ -222,11 +222,14 @@ TEST_F(SlurmClusterTest, AJobLosesANodeGetsItBackIsDrainedAndEnds) {
 }
 
 TEST_F(SlurmClusterTest, TheTimeLimitAndARequeueGoOnBehindTheLastStep) {
+    // Slurm keeps the node of a step that does not end at once, and begins nothing on it meanwhile.
+    constexpr auto kAgain = 6 * kForever;
     const std::string number = submit("--nodes 1 --time 1 --checkpoint-before 50 --until-done");
     ASSERT_TRUE(waitUntil([&] { return trains(2, 5); })) << ctl("jobs").out;
     const std::string first = job().run;
     // Slurm's signal comes, the job is stopped, and goes on as another run.
-    ASSERT_TRUE(waitUntil([&] { return trains(2, 5) && job().run != first; })) << ctl("runs").out;
+    ASSERT_TRUE(waitUntil([&] { return trains(2, 5) && job().run != first; }, kAgain))
+        << ctl("runs").out;
     EXPECT_THAT(output(), HasSubstr("bulkheadctl: going on behind " + first));
     (void)shell("scontrol update JobId=" + number + " TimeLimit=60");
 
@@ -234,7 +237,7 @@ TEST_F(SlurmClusterTest, TheTimeLimitAndARequeueGoOnBehindTheLastStep) {
     const uint64_t step = job().step;
     ASSERT_EQ(shell("scontrol requeue " + number).code, 0);
     ASSERT_TRUE(waitUntil([&] { return stateOfJob(number) == "PENDING"; }));
-    ASSERT_TRUE(waitUntil([&] { return trains(2, step); })) << output();
+    ASSERT_TRUE(waitUntil([&] { return trains(2, step); }, kAgain)) << output();
     EXPECT_THAT(output(), HasSubstr("bulkheadctl: going on "));
     stopped(number);
 }

@@ -91,8 +91,8 @@ class WholeJobTest : public RpcTest {
         return {std::istreambuf_iterator<char>(in), {}};
     }
     template <class Condition>
-    static bool waitUntil(Condition condition) {
-        const auto limit = std::chrono::steady_clock::now() + 3 * kForever;
+    static bool waitUntil(Condition condition, std::chrono::seconds most = 3 * kForever) {
+        const auto limit = std::chrono::steady_clock::now() + most;
         while (!condition() && std::chrono::steady_clock::now() < limit)
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
         return condition();
