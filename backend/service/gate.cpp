@@ -126,6 +126,7 @@ class GateInterceptorFactory final : public grpc::experimental::ServerIntercepto
     explicit GateInterceptorFactory(const Gate& gate) : gate_(gate) {}
     grpc::experimental::Interceptor* CreateServerInterceptor(
         grpc::experimental::ServerRpcInfo* info) override {
+        gate_.begins(*info->server_context());
         return new GateInterceptor(gate_, info);
     }
 
@@ -196,14 +197,16 @@ absl::StatusOr<Caller> Gate::withCertificate(const std::string& name,
 absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
     const std::string peer = context.peer();
     if (peer.rfind("unix:", 0) == 0) return owner_;
+    strangers_.callArrives(peer);
     auto caller = proved(context);
     if (caller.ok()) strangers_.signedIn(peer);
     return caller;
 }
 
-void Gate::gaveUp(const grpc::ServerContextBase& context) const {
-    const std::string peer = context.peer();
-    if (peer.rfind("unix:", 0) != 0) strangers_.gaveUp(peer);
+void Gate::begins(const grpc::ServerContextBase& context) const {
+    giveBackMemory();
+    if (const std::string peer = context.peer(); peer.rfind("unix:", 0) != 0)
+        strangers_.callBegins(peer);
 }
 
 absl::StatusOr<Caller> Gate::proved(const grpc::ServerContextBase& context) const {
@@ -228,7 +231,6 @@ void Gate::giveBackMemory() const {
 
 absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context,
                                    const Message& request) const {
-    giveBackMemory();
     auto caller = identify(context);
     if (!caller.ok()) {
         auditor_.refused(context.peer(), nullptr, methodOf(request), nullptr, caller.status());

@@ -66,8 +66,8 @@ class Gate {
 
     absl::StatusOr<Caller> identify(const grpc::ServerContextBase& context) const;
 
-    /// The caller gave this call up before it was its turn, or has too many that wait.
-    void gaveUp(const grpc::ServerContextBase& context) const;
+    /// gRPC begins this call. One that was cut off already never comes to identify().
+    void begins(const grpc::ServerContextBase& context) const;
 
   private:
     void giveBackMemory() const;

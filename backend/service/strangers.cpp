@@ -258,19 +258,24 @@ void Strangers::signedIn(const std::string& peer) {
     all_.erase(known);
 }
 
-void Strangers::gaveUp(const std::string& peer) {
+void Strangers::callBegins(const std::string& peer) {
     const auto now = std::chrono::steady_clock::now();
     {
         const MutexLock<LeafMutex> lock(mutex_);
-        std::erase_if(givenUp_,
-                      [&](const auto& one) { return now - one.second.since > kGivenUpWithin; });
-        GivenUp& calls = givenUp_.try_emplace(peer, GivenUp{now, 0}).first->second;
-        if (++calls.count < kMostGivenUp) return;
-        givenUp_.erase(peer);
+        std::erase_if(cutOff_,
+                      [&](const auto& one) { return now - one.second.since > kCutOffWithin; });
+        CutOff& of = cutOff_.try_emplace(peer, CutOff{now, 0}).first->second;
+        if (++of.calls < kMostCutOff) return;
+        cutOff_.erase(peer);
     }
     closeConnectionOf(peer);
-    closed_(peer, model::concat("It gave up ", kMostGivenUp, " calls within ",
-                                kGivenUpWithin.count(), " ms, before they were answered."));
+    closed_(peer, model::concat("It cut off ", kMostCutOff, " calls within ", kCutOffWithin.count(),
+                                " ms, before they were begun."));
+}
+
+void Strangers::callArrives(const std::string& peer) {
+    const MutexLock<LeafMutex> lock(mutex_);
+    if (const auto of = cutOff_.find(peer); of != cutOff_.end()) --of->second.calls;
 }
 
 std::optional<std::string> Strangers::fault(Stranger& one, Time now) {

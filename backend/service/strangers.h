@@ -40,7 +40,7 @@ int msUntil(std::chrono::steady_clock::time_point at);
 /// that sent so much, or is older than its time, is closed under gRPC. It keeps its place until
 /// gRPC has let go of it: on a busy machine that is later, and what gRPC has to do would grow. The
 /// host of one that is put out for what it sent waits for its next turn (HostTurns).
-/// Thread: signedIn() and gaveUp() any, the others one.
+/// Thread: signedIn(), callBegins() and callArrives() any, the others one.
 class Strangers {
   public:
     /// A stranger that needs more than the first limit gets the second when nobody else has it. A
@@ -57,12 +57,12 @@ class Strangers {
     static constexpr std::chrono::milliseconds kTurn{250};
     /// The same for the one that has the second: what was dropped comes again after some 200 ms.
     static constexpr std::chrono::milliseconds kLargeTurn{500};
-    /// So many calls given up within so long close a connection.
-    static constexpr size_t kMostGivenUp = 500;
-    static constexpr std::chrono::milliseconds kGivenUpWithin{1000};
+    /// So many calls cut off within so long close a connection.
+    static constexpr int kMostCutOff = 300;
+    static constexpr std::chrono::milliseconds kCutOffWithin{1000};
 
     /// `time`: from letIn() to signedIn(). `closed`: why the connection of this peer was, for the
-    /// audit; called by look(), letIn() and gaveUp().
+    /// audit; called by look(), letIn() and callBegins().
     using Closed = std::function<void(const std::string& peer, const std::string& why)>;
     explicit Strangers(Closed closed, std::chrono::milliseconds time = std::chrono::seconds(5));
 
@@ -72,10 +72,11 @@ class Strangers {
     /// hands on what comes within a millisecond or so of the end.
     Answer letIn(int fd, const Peer& peer);
     void signedIn(const std::string& peer);
-    /// This peer, who has signed in, gave up a call that had no answer yet, or has more of them
-    /// waiting than are kept. The connection of one that does so all the time is closed: gRPC 1.51
-    /// has no bound for that either.
-    void gaveUp(const std::string& peer);
+    /// gRPC begins a call of this peer, who has signed in, and it comes to us, unless the peer cut
+    /// it off meanwhile. The connection of one that does so all the time is closed: gRPC 1.51 reads
+    /// calls faster than it begins them, without a bound.
+    void callBegins(const std::string& peer);
+    void callArrives(const std::string& peer);
 
     /// Closes those that have to be.
     void look();
@@ -101,9 +102,9 @@ class Strangers {
         void limitBytes() const;
     };
     using All = std::vector<Stranger>;
-    struct GivenUp {
+    struct CutOff {
         Time since;
-        size_t count = 0;
+        int calls = 0;
     };
     struct Out {
         std::string peer;
@@ -129,7 +130,7 @@ class Strangers {
     All all_ ABSL_GUARDED_BY(mutex_);      ///< the one that came first in front
     All leaving_ ABSL_GUARDED_BY(mutex_);  ///< put out, and gRPC has not let go of them
     HostTurns turns_ ABSL_GUARDED_BY(mutex_);
-    std::map<std::string, GivenUp> givenUp_ ABSL_GUARDED_BY(mutex_);  ///< by peer
+    std::map<std::string, CutOff> cutOff_ ABSL_GUARDED_BY(mutex_);  ///< by peer
     /// Set: memory is given back when nobody has been put out for a while.
     std::optional<Time> firstOut_ ABSL_GUARDED_BY(mutex_);
     Time lastOut_ ABSL_GUARDED_BY(mutex_);

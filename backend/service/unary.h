@@ -29,18 +29,14 @@ grpc::ServerUnaryReactor* answerTo(const Context& shared, grpc::CallbackServerCo
     }
     const std::string name = caller->name;
     if (workers.waiting(name) >= kMostWaiting) {
-        shared.gate.gaveUp(*context);
         reactor->Finish(toGrpc(absl::ResourceExhaustedError(
             absl::StrCat(name, " has ", kMostWaiting, " calls that wait; make fewer at a time"))));
         return reactor;
     }
-    workers.post(name,
-                 [&shared, reactor, context, caller = *std::move(caller), work = std::move(work)] {
-                     // Whoever gave up while the call waited for its turn costs no more than that.
-                     const bool waits = !context->IsCancelled();
-                     if (!waits) shared.gate.gaveUp(*context);
-                     reactor->Finish(waits ? toGrpc(work(caller)) : grpc::Status::CANCELLED);
-                 });
+    workers.post(name, [reactor, context, caller = *std::move(caller), work = std::move(work)] {
+        // Whoever gave up while the call waited for its turn costs no more than that.
+        reactor->Finish(context->IsCancelled() ? grpc::Status::CANCELLED : toGrpc(work(caller)));
+    });
     return reactor;
 }
 

@@ -383,6 +383,20 @@ struct Door {
     service::ServerSockets sockets;  ///< declared last: its thread calls the others
 };
 
+TEST(CallsCutOffTest, ManyOfThemCloseTheirConnectionAndThoseThatArriveDoNot) {
+    std::vector<std::string> closed;
+    service::Strangers strangers(
+        [&](const std::string& peer, const std::string&) { closed.push_back(peer); });
+    const int many = 10 * service::Strangers::kMostCutOff;
+    for (int i = 0; i < many; ++i) {
+        strangers.callBegins("ipv4:192.0.2.1:1");
+        strangers.callArrives("ipv4:192.0.2.1:1");
+    }
+    EXPECT_TRUE(closed.empty());
+    while (closed.empty()) strangers.callBegins("ipv4:192.0.2.2:2");
+    EXPECT_EQ(closed.front(), "ipv4:192.0.2.2:2");
+}
+
 TEST(StrangersTest, WhoeverSendsMuchAndDoesNotSignInIsPutOut) {
     Door door(kForever);
     SilentCallers quiet(door.address, 1);
