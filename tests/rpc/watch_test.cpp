@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+
 #include <grpcpp/create_channel.h>
+#include <deque>
 
 #include "backend/common/codec.h"
 #include "backend/common/threads.h"
@@ -287,13 +289,11 @@ TEST_F(WatchTest, OnePrincipalHasSoManyWatchesAndNoMore) {
     serve(unixOptions());
     constexpr int kEach = 32;
     const auto client = connect();
+    std::deque<WatchLog> logs(kEach);
     std::vector<std::unique_ptr<client::Watch>> watches;
-    for (int i = 0; i < kEach; ++i) {
-        WatchLog log;
+    for (WatchLog& log : logs) {
         watches.push_back(client->watch({.job = "demo", .replay = ""}, log.handlers()));
-        ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; })) << i;
-        watches.back().reset();
-        watches.back() = client->watch({.job = "demo", .replay = ""}, {});
+        ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; })) << watches.size();
     }
     WatchLog log;
     const auto one = client->watch({.job = "demo", .replay = ""}, log.handlers());
