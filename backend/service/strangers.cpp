@@ -13,12 +13,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
 
-#include "backend/common/file_system.h"
 #include "backend/model/names.h"
 
 namespace bulkhead::service {
@@ -132,17 +130,6 @@ Peer peerOf(int fd) {
     return {nameOf(at), hostOf(at), firstByteOf(fd)};
 }
 
-namespace {
-
-/// gRPC has the descriptor of the connection and tells nobody which it is.
-void closeConnectionOf(const std::string& peer) {
-    for (const std::string& number : diskFiles().list("/proc/self/fd"))
-        if (const int fd = std::atoi(number.c_str()); socketOf(fd) != 0 && peerOf(fd).name == peer)
-            ::shutdown(fd, SHUT_RDWR);
-}
-
-}  // namespace
-
 std::optional<uint32_t> firstByteOf(int fd) {
     std::array<uint8_t, 256> packet{};
     socklen_t size = packet.size();
@@ -255,7 +242,16 @@ void Strangers::signedIn(const std::string& peer) {
     const int most = kRoom;
     ::setsockopt(known->fd.get(), SOL_SOCKET, SO_RCVBUF, &most, sizeof most);
     turns_.signedIn(known->peer.host, std::chrono::steady_clock::now());
+    if (known_.size() >= pruneAt_) {
+        std::erase_if(known_, [](const auto& one) { return !isOpen(one.second); });
+        pruneAt_ = std::max(kPruneAtLeast, 2 * known_.size());
+    }
+    known_[peer] = {known->ofGrpc, known->socket};
     all_.erase(known);
+}
+
+bool Strangers::isOpen(const Connection& one) {
+    return socketOf(one.ofGrpc) == one.socket;
 }
 
 void Strangers::callBegins(const std::string& peer) {
@@ -267,8 +263,10 @@ void Strangers::callBegins(const std::string& peer) {
         CutOff& of = cutOff_.try_emplace(peer, CutOff{now, 0}).first->second;
         if (++of.calls < kMostCutOff) return;
         cutOff_.erase(peer);
+        const auto known = known_.find(peer);
+        if (known != known_.end() && isOpen(known->second))
+            ::shutdown(known->second.ofGrpc, SHUT_RDWR);
     }
-    closeConnectionOf(peer);
     closed_(peer, model::concat("It cut off ", kMostCutOff, " calls within ", kCutOffWithin.count(),
                                 " ms, before they were begun."));
 }

@@ -102,6 +102,13 @@ class Strangers {
         void limitBytes() const;
     };
     using All = std::vector<Stranger>;
+    /// Of somebody who has signed in. gRPC has it alone, and closes it without a word.
+    struct Connection {
+        int ofGrpc = -1;
+        ino_t socket = 0;
+    };
+    static bool isOpen(const Connection& one);
+    static constexpr size_t kPruneAtLeast = 256;
     struct CutOff {
         Time since;
         int calls = 0;
@@ -130,7 +137,9 @@ class Strangers {
     All all_ ABSL_GUARDED_BY(mutex_);      ///< the one that came first in front
     All leaving_ ABSL_GUARDED_BY(mutex_);  ///< put out, and gRPC has not let go of them
     HostTurns turns_ ABSL_GUARDED_BY(mutex_);
-    std::map<std::string, CutOff> cutOff_ ABSL_GUARDED_BY(mutex_);  ///< by peer
+    std::map<std::string, Connection> known_ ABSL_GUARDED_BY(mutex_);  ///< by peer; some are over
+    size_t pruneAt_ ABSL_GUARDED_BY(mutex_) = kPruneAtLeast;           ///< when known_ has so many
+    std::map<std::string, CutOff> cutOff_ ABSL_GUARDED_BY(mutex_);     ///< by peer
     /// Set: memory is given back when nobody has been put out for a while.
     std::optional<Time> firstOut_ ABSL_GUARDED_BY(mutex_);
     Time lastOut_ ABSL_GUARDED_BY(mutex_);

@@ -383,18 +383,23 @@ struct Door {
     service::ServerSockets sockets;  ///< declared last: its thread calls the others
 };
 
-TEST(CallsCutOffTest, ManyOfThemCloseTheirConnectionAndThoseThatArriveDoNot) {
-    std::vector<std::string> closed;
-    service::Strangers strangers(
-        [&](const std::string& peer, const std::string&) { closed.push_back(peer); });
-    const int many = 10 * service::Strangers::kMostCutOff;
-    for (int i = 0; i < many; ++i) {
-        strangers.callBegins("ipv4:192.0.2.1:1");
-        strangers.callArrives("ipv4:192.0.2.1:1");
+TEST(StrangersTest, WhoeverSignedInAndCutsOffCallsAllTheTimeIsPutOut) {
+    Door door(kForever);
+    SilentCallers busy(door.address, 1);
+    SilentCallers hasty(door.address, 1);
+    for (SilentCallers* one : {&busy, &hasty}) one->say("x");
+    ASSERT_TRUE(door.awaitAccepted(2));
+    for (SilentCallers* one : {&busy, &hasty}) door.strangers.signedIn(one->peer());
+    for (int i = 0; i < 2 * service::Strangers::kMostCutOff; ++i) {
+        door.strangers.callBegins(busy.peer());
+        door.strangers.callArrives(busy.peer());
     }
-    EXPECT_TRUE(closed.empty());
-    while (closed.empty()) strangers.callBegins("ipv4:192.0.2.2:2");
-    EXPECT_EQ(closed.front(), "ipv4:192.0.2.2:2");
+    const auto end = std::chrono::steady_clock::now() + kForever;
+    while (door.said().empty() && std::chrono::steady_clock::now() < end)
+        door.strangers.callBegins(hasty.peer());
+    EXPECT_TRUE(hasty.closed(1));
+    EXPECT_EQ(busy.ended(), 0u);
+    EXPECT_THAT(door.said(), ::testing::ElementsAre(::testing::HasSubstr("It cut off 300 calls")));
 }
 
 TEST(StrangersTest, WhoeverSendsMuchAndDoesNotSignInIsPutOut) {
