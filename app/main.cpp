@@ -76,7 +76,8 @@ void openWanted(const QCommandLineParser& parser, ui::MainWindow& window, ui::Se
     }
 }
 
-/// What a GPU costs, by the environment. What is no price is said, and costs have no money then.
+/// The price of a GPU hour, from the environment. Text that is no price is reported, and costs have
+/// no money then.
 model::Prices pricesOfEnvironment() {
     model::Prices prices;
     const QByteArray text = qgetenv(model::Prices::kGpuHourVariable);

@@ -11,7 +11,7 @@
 #include "app/session/mailbox.h"
 #include "backend/client/client.h"
 
-/// What is being read and is not on screen yet. Whoever owns one hears of it by the functions
+/// A run that is being read and is not on screen yet. Its owner hears of it by the functions
 /// given; `opened` or `failed` is the last thing that happens, and it may be destroyed there.
 /// Thread: the GUI's.
 namespace bulkhead::ui {

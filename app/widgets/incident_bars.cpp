@@ -25,7 +25,7 @@ using Phases = std::vector<model::PhaseView>;
 /// The survivors' phases or the replica's own.
 Phases phasesOf(const model::IncidentView& incident, bool survivors) {
     Phases phases;
-    // What was reported of a replica for which nobody waited is no stall of the others.
+    // A replica for which nobody waited is no stall of the others, whatever was reported of it.
     if (survivors && incident.closedNs != 0 && !model::survivorsStood(incident)) return phases;
     for (const model::PhaseView& phase : incident.phases)
         if (model::isSurvivorPhase(phase.phase) == survivors) phases.push_back(phase);

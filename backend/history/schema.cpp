@@ -353,7 +353,7 @@ bool holdsNothing(const fs::path& file) {
     std::error_code error;
     if (!fs::is_regular_file(file, error)) return false;
     if (fs::file_size(file, error) == 0) return true;
-    // What a killed process had begun to write can be undone only by one that may write.
+    // Only a process that may write can undo a write that a killed one had begun.
     for (const int how : {SQLite::OPEN_READONLY, SQLite::OPEN_READWRITE}) {
         try {
             SQLite::Database db(file.string(), how, kBusyMs);

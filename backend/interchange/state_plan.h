@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "backend/runtime/checkpoint/tensor_table.h"
 
-/// Where each tensor of a whole model lies in the states of its shards, from their tables. Pure.
+/// The places of each tensor of a whole model in the states of its shards, from their tables. Pure.
 namespace bulkhead::interchange {
 
 struct StateTensor {

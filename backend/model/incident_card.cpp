@@ -52,7 +52,7 @@ std::vector<std::string> evidenceOf(const IncidentView& i) {
     return lines;
 }
 
-/// What the survivors' bar of the incident shows, in words.
+/// The survivors' bar of the incident, in words.
 std::string survivorsText(const IncidentView& i) {
     const std::string who = i.replica < 0 ? "All replicas" : "The others";
     if (!survivorsStood(i)) return concat(who, " did not stand still.");

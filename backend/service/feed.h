@@ -46,7 +46,7 @@ class Feed {
         uint64_t seq = 0;
         uint64_t position = 0;
         bool json = false;
-        /// Of which `sent` bytes have gone; the rest goes before anything else.
+        /// Its first `sent` bytes have gone; the rest goes before anything else.
         std::shared_ptr<const std::string> state;
         size_t sent = 0;
     };

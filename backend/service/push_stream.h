@@ -132,7 +132,7 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
     Open& open_;
     const std::string caller_;
     const std::shared_ptr<void> share_;
-    // Of whoever is busy.
+    // Whoever is busy alone touches these.
     typename Source::Cursor cursor_;
     std::chrono::steady_clock::time_point lookAgain_;
     Update update_;
