@@ -116,10 +116,10 @@ AuditEntry Auditor::entry(const std::string& peer, const Caller* caller) const {
     return out;
 }
 
-void Auditor::changed(const grpc::ServerContextBase& context, const Caller& caller,
-                      const Message& request, const Message& response, const absl::Status& status) {
+void Auditor::changed(const Caller& caller, const Message& request, const Message& response,
+                      const absl::Status& status) {
     if (log_ == nullptr) return;
-    AuditEntry kept = entry(context.peer(), &caller);
+    AuditEntry kept = entry(caller.peer, &caller);
     describe(kept, request);
     conclude(kept, status);
     if (status.ok()) kept.message = effectOf(response);
@@ -142,14 +142,14 @@ void Auditor::refused(const std::string& peer, const Caller* caller, const std::
     post(&Auditor::refusals_, std::move(kept));
 }
 
-void Auditor::called(const grpc::ServerContextBase& context, const Caller& caller) {
+void Auditor::called(const Caller& caller) {
     if (log_ == nullptr || caller.via == "socket") return;
     {
         const MutexLock lock(mutex_);
-        if (!known_.insert(caller.name + " " + context.peer()).second) return;
+        if (!known_.insert(caller.name + " " + caller.peer).second) return;
         if (known_.size() > kMostConnections) known_.clear();
     }
-    AuditEntry kept = entry(context.peer(), &caller);
+    AuditEntry kept = entry(caller.peer, &caller);
     kept.call = "sign in";
     kept.outcome = "ok";
     post(&Auditor::signIns_, std::move(kept));

@@ -16,9 +16,6 @@
 namespace google::protobuf {
 class Message;
 }
-namespace grpc {
-class ServerContextBase;
-}
 
 namespace bulkhead::service {
 
@@ -41,14 +38,13 @@ class Auditor {
     ~Auditor();  ///< when everything is written
 
     /// A call that changes something, after it did or did not. Waits for the disk.
-    void changed(const grpc::ServerContextBase& context, const Caller& caller,
-                 const google::protobuf::Message& request,
+    void changed(const Caller& caller, const google::protobuf::Message& request,
                  const google::protobuf::Message& response, const absl::Status& status);
     /// `caller` null: nobody known. Does not wait.
     void refused(const std::string& peer, const Caller* caller, const std::string& call,
                  const google::protobuf::Message* request, const absl::Status& status);
     /// Kept for the first call of a connection over TCP. Does not wait.
-    void called(const grpc::ServerContextBase& context, const Caller& caller);
+    void called(const Caller& caller);
 
   private:
     /// Lets kBurst through, then one a second.

@@ -2,15 +2,12 @@
 #include "backend/service/gate.h"
 
 #include <google/protobuf/message.h>
-#include <grpc/grpc_security_constants.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_interceptor.h>
-#include <malloc.h>
 #include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "backend/access/certificates.h"
@@ -37,10 +34,9 @@ std::string metadata(const grpc::ServerContextBase& context, const char* key) {
     return it == all.end() ? std::string() : std::string(it->second.data(), it->second.size());
 }
 
-/// The first value of a property of the connection's other end; empty: it has none.
-std::string property(const grpc::ServerContextBase& context, const char* name) {
-    const auto values = context.auth_context()->FindPropertyValues(name);
-    return values.empty() ? std::string() : std::string(values[0].data(), values[0].size());
+/// What gRPC calls the other end of every connection over a Unix socket that is not Front's.
+bool isLocal(const std::string& grpcName) {
+    return grpcName.starts_with("unix:");
 }
 
 bool isOurs(const char* method) {
@@ -96,7 +92,7 @@ Caller ownerOfProcess() {
     char text[4096];
     ::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found);
     return {found != nullptr ? std::string(found->pw_name) : concat("uid", ::geteuid()),
-            Role::kAdmin, true, "socket"};
+            Role::kAdmin, true, "socket", "unix:"};
 }
 
 class GateInterceptor final : public grpc::experimental::Interceptor {
@@ -150,10 +146,10 @@ std::string methodOf(const Message& request) {
                              : concat(method->service()->name(), "/", method->name());
 }
 
-Gate::Gate(Options options, Auditor& auditor, Strangers& strangers, const Clock& clock)
+Gate::Gate(Options options, Auditor& auditor, Front& front, const Clock& clock)
     : options_(std::move(options)),
       auditor_(auditor),
-      strangers_(strangers),
+      front_(front),
       clock_(clock),
       owner_(ownerOfProcess()) {}
 
@@ -162,7 +158,7 @@ absl::StatusOr<Caller> Gate::unlessExpired(const access::Principal& principal,
     if (clock_.unixNs() / kSecondNs >= access::expiryOf(principal).value_or(0))
         return unknown(concat("The access of ", principal.name, " ended on ", principal.expires),
                        kAccessRemedy);
-    return Caller{principal.name, principal.role, principal.faults, via};
+    return Caller{principal.name, principal.role, principal.faults, via, ""};
 }
 
 absl::StatusOr<Caller> Gate::withToken(const std::string& shown) const {
@@ -170,7 +166,7 @@ absl::StatusOr<Caller> Gate::withToken(const std::string& shown) const {
     const std::string_view token =
         text.starts_with(kBearer) ? text.substr(std::string_view(kBearer).size()) : text;
     if (!options_.token.empty() && sameSecret(token, options_.token))
-        return Caller{"token", Role::kAdmin, true, "token"};
+        return Caller{"token", Role::kAdmin, true, "token", ""};
     const auto list = options_.access ? options_.access->now() : nullptr;
     const access::Principal* principal = list ? list->withToken(token) : nullptr;
     if (principal == nullptr) return unknown("The token is not this daemon's", kTokenRemedy);
@@ -195,45 +191,40 @@ absl::StatusOr<Caller> Gate::withCertificate(const std::string& name,
 }
 
 absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
-    const std::string peer = context.peer();
-    if (peer.rfind("unix:", 0) == 0) return owner_;
-    strangers_.callArrives(peer);
-    auto caller = proved(context);
-    if (caller.ok()) strangers_.signedIn(peer);
+    const std::string grpcName = context.peer();
+    if (isLocal(grpcName)) return owner_;
+    const auto other = front_.find(grpcName);
+    if (other == nullptr) return absl::CancelledError("the connection is gone");
+    auto caller = proved(context, *other);
+    if (!caller.ok()) {
+        front_.refused(grpcName);
+        return caller;
+    }
+    caller->peer = other->peer.name;
+    front_.signedIn(grpcName, caller->name);
     return caller;
 }
 
 void Gate::begins(const grpc::ServerContextBase& context) const {
-    giveBackMemory();
-    if (const std::string peer = context.peer(); peer.rfind("unix:", 0) != 0)
-        strangers_.callBegins(peer);
+    if (const std::string grpcName = context.peer(); !isLocal(grpcName))
+        front_.callBegins(grpcName);
 }
 
-absl::StatusOr<Caller> Gate::proved(const grpc::ServerContextBase& context) const {
+absl::StatusOr<Caller> Gate::proved(const grpc::ServerContextBase& context,
+                                    const Front::Known& other) const {
     if (const std::string shown = metadata(context, "authorization"); !shown.empty())
         return withToken(shown);
-    if (const std::string pem = property(context, GRPC_X509_PEM_CERT_PROPERTY_NAME); !pem.empty())
-        return withCertificate(property(context, GRPC_X509_CN_PROPERTY_NAME), pem);
+    if (!other.certificate.empty()) return withCertificate(other.commonName, other.certificate);
     return unknown("This daemon wants a token or a certificate, and none was sent", kTokenRemedy);
-}
-
-/// The allocator keeps what very many calls had, 1.5 GB of 140,000 within 6 s: it goes back with
-/// the first call after them.
-void Gate::giveBackMemory() const {
-    constexpr uint64_t kMany = 5000;
-    constexpr int64_t kQuietNs = kSecondNs / 4;
-    const int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
-    const int64_t before = lastCallNs_.exchange(now);
-    if (calls_.fetch_add(1) < kMany || now - before < kQuietNs) return;
-    calls_ = 0;
-    ::malloc_trim(0);
 }
 
 absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context,
                                    const Message& request) const {
     auto caller = identify(context);
     if (!caller.ok()) {
-        auditor_.refused(context.peer(), nullptr, methodOf(request), nullptr, caller.status());
+        if (const auto other = front_.find(context.peer()))
+            auditor_.refused(other->peer.name, nullptr, methodOf(request), nullptr,
+                             caller.status());
         return caller;
     }
     const std::string version = metadata(context, "bulkhead-api");
@@ -244,10 +235,10 @@ absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context,
                                           ", the caller version " + version.substr(0, 16)),
             "version", "", "Use a console and a daemon of the same version.");
     if (absl::Status status = allowed(*caller, request); !status.ok()) {
-        auditor_.refused(context.peer(), &*caller, methodOf(request), &request, status);
+        auditor_.refused(caller->peer, &*caller, methodOf(request), &request, status);
         return status;
     }
-    auditor_.called(context, *caller);
+    auditor_.called(*caller);
     return caller;
 }
 

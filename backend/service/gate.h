@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,7 +12,7 @@
 #include "backend/access/access_list.h"
 #include "backend/access/watched_file.h"
 #include "backend/service/auditor.h"
-#include "backend/service/strangers.h"
+#include "backend/service/front.h"
 
 namespace google::protobuf {
 class Message;
@@ -32,7 +31,8 @@ struct Caller {
     std::string name;
     access::Role role = access::Role::kViewer;
     bool faults = false;
-    std::string via;  ///< "socket", "token" or "certificate"
+    std::string via;   ///< "socket", "token" or "certificate"
+    std::string peer;  ///< the other end of the connection
 };
 
 using AccessFile = access::WatchedFile<access::AccessList>;
@@ -51,7 +51,7 @@ class Gate {
         std::unique_ptr<AccessFile> access;    ///< null: nobody
         std::unique_ptr<RevokedFile> revoked;  ///< null: none
     };
-    Gate(Options options, Auditor& auditor, Strangers& strangers, const Clock& clock);
+    Gate(Options options, Auditor& auditor, Front& front, const Clock& clock);
 
     /// The caller, or Unauthenticated (nobody it knows), PermissionDenied (not allowed this), or
     /// FailedPrecondition for a caller built for another API version. `request` is of the method
@@ -66,24 +66,22 @@ class Gate {
 
     absl::StatusOr<Caller> identify(const grpc::ServerContextBase& context) const;
 
-    /// gRPC begins this call. One that was cut off already never comes to identify().
+    /// gRPC begins this call, which may have been cut off already.
     void begins(const grpc::ServerContextBase& context) const;
 
   private:
-    void giveBackMemory() const;
     /// Over TCP: what the connection or the call proves.
-    absl::StatusOr<Caller> proved(const grpc::ServerContextBase& context) const;
+    absl::StatusOr<Caller> proved(const grpc::ServerContextBase& context,
+                                  const Front::Known& other) const;
     absl::StatusOr<Caller> withToken(const std::string& shown) const;
     absl::StatusOr<Caller> withCertificate(const std::string& name, const std::string& pem) const;
     absl::StatusOr<Caller> unlessExpired(const access::Principal& principal, const char* via) const;
 
     const Options options_;
     Auditor& auditor_;
-    Strangers& strangers_;
+    Front& front_;
     const Clock& clock_;
-    const Caller owner_;                       ///< this process's user
-    mutable std::atomic<uint64_t> calls_ = 0;  ///< since memory was given back
-    mutable std::atomic<int64_t> lastCallNs_ = 0;
+    const Caller owner_;  ///< this process's user
 };
 
 /// "Jobs/StopJob": the method whose requests have the type of this one; empty: there is none.

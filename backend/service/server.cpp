@@ -18,9 +18,9 @@
 #include "backend/proto/state_form.h"
 #include "backend/service/context.h"
 #include "backend/service/export_stream.h"
+#include "backend/service/front.h"
 #include "backend/service/server_sockets.h"
 #include "backend/service/services.h"
-#include "backend/service/strangers.h"
 #include "backend/service/tls.h"
 
 namespace bulkhead::service {
@@ -112,14 +112,19 @@ absl::StatusOr<Gate::Options> whoIsKnown(const ServerOptions& options) {
 
 class Server::Impl {
   public:
-    Impl(ServerOptions options, Gate::Options known, const Clock& clock)
+    Impl(ServerOptions options, Gate::Options known, std::unique_ptr<ServerTls> tls,
+         const Clock& clock)
         : options_(std::move(options)),
           clock_(clock),
           auditor_(options_.audit, clock),
-          strangers_([this](const std::string& peer, const std::string& why) {
-              auditor_.refused(peer, nullptr, "connect", nullptr, absl::UnauthenticatedError(why));
-          }),
-          gate_(std::move(known), auditor_, strangers_, clock),
+          front_(
+              std::move(tls),
+              [this](const std::string& peer, const std::string& why) {
+                  auditor_.refused(peer, nullptr, "connect", nullptr,
+                                   absl::UnauthenticatedError(why));
+              },
+              [this](UniqueFd fd) { giveToGrpc(std::move(fd)); }),
+          gate_(std::move(known), auditor_, front_, clock),
           jobList_(options_.backend),
           reads_(kReads),
           changes_(kChanges),
@@ -151,11 +156,12 @@ class Server::Impl {
   private:
     model::ServerInfo info() const;
     absl::Status listen();
+    void giveToGrpc(UniqueFd fd);
 
     ServerOptions options_;
     const Clock& clock_;
     Auditor auditor_;
-    Strangers strangers_;
+    Front front_;
     const Gate gate_;
     RequestLog requests_;
     std::optional<JobFeeds> feeds_;
@@ -172,8 +178,7 @@ class Server::Impl {
     Workers streams_;
     std::optional<Context> context_;
     std::vector<std::unique_ptr<grpc::Service>> services_;
-    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> plain_;
-    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tls_;  ///< null: none
+    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
     std::unique_ptr<grpc::Server> server_;
     std::optional<ServerSockets> sockets_;
 };
@@ -238,14 +243,9 @@ absl::Status Server::Impl::serve() {
     builder.SetMaxSendMessageSize(-1);
     builder.experimental().SetInterceptorCreators(gate_.interceptors());
     using Kind = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-    plain_ = builder.experimental().AddExternalConnectionAcceptor(
-        Kind::FROM_FD, grpc::InsecureServerCredentials());
-    if (!options_.certs.empty()) {
-        auto credentials = serverCredentials(options_.certs, clock_.unixNs() / kSecond);
-        if (!credentials.ok()) return credentials.status();
-        tls_ = builder.experimental().AddExternalConnectionAcceptor(Kind::FROM_FD, *credentials);
-    }
-    sockets_.emplace(strangers_);
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        Kind::FROM_FD, grpc::InsecureServerCredentials());  // TLS ends before it
+    sockets_.emplace(front_);
     if (absl::Status status = listen(); !status.ok()) return status;
     if (const model::ServerInfo us = info(); us.certificateEndsSoon(clock_.unixNs()))
         spdlog::warn("the certificate in {} ends in {} hours; renew it: bulkheadctl certs renew {}",
@@ -278,18 +278,27 @@ absl::Status Server::Impl::serve() {
     for (const auto& service : services_) builder.RegisterService(service.get());
     server_ = builder.BuildAndStart();
     if (!server_) return absl::UnavailableError("gRPC could not start its server");
-    sockets_->start([this](int fd, bool local) {
-        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-        connection.fd = fd;
-        (tls_ && !local ? tls_ : plain_)->HandleNewConnection(&connection);
-    });
+    sockets_->start([this](UniqueFd fd) { giveToGrpc(std::move(fd)); });
     return absl::OkStatus();
+}
+
+void Server::Impl::giveToGrpc(UniqueFd fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd.release();
+    acceptor_->HandleNewConnection(&connection);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(ServerOptions options, const Clock& clock) {
     auto known = whoIsKnown(options);
     if (!known.ok()) return known.status();
-    auto impl = std::make_unique<Impl>(std::move(options), *std::move(known), clock);
+    std::unique_ptr<ServerTls> tls;
+    if (!options.certs.empty()) {
+        auto opened = ServerTls::open(options.certs, clock);
+        if (!opened.ok()) return opened.status();
+        tls = *std::move(opened);
+    }
+    auto impl =
+        std::make_unique<Impl>(std::move(options), *std::move(known), std::move(tls), clock);
     if (absl::Status status = impl->serve(); !status.ok()) return status;
     return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

@@ -26,6 +26,7 @@ namespace {
 
 constexpr int kBacklog = 128;
 constexpr int kRetryMs = 100;
+constexpr int kRoom = 64 << 10;
 constexpr std::chrono::minutes kBetweenWarnings{1};
 
 /// Kept free for run files, logs, agents and ranks; of a small limit at most a quarter.
@@ -77,8 +78,8 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
     return std::pair(std::move(host), std::move(port));
 }
 
-ServerSockets::ServerSockets(Strangers& strangers, std::chrono::milliseconds silence)
-    : strangers_(strangers), silence_(silence), wake_(::eventfd(0, EFD_CLOEXEC)) {}
+ServerSockets::ServerSockets(Front& front, std::chrono::milliseconds silence)
+    : front_(front), silence_(silence), wake_(::eventfd(0, EFD_CLOEXEC)) {}
 
 ServerSockets::~ServerSockets() {
     if (thread_.joinable()) {
@@ -129,10 +130,8 @@ absl::StatusOr<std::string> ServerSockets::listenTcp(const std::string& text) {
     UniqueFd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    // Its connections have it too: nobody sends more at once until he has signed in.
-    const int room = Strangers::kTls.most;
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
-    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_SAVE_SYN, &on, sizeof on);  // Strangers count from it
+    // Its connections have it too: the kernel keeps no more of what nobody has read.
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);
     const bool listens = fd.get() >= 0 &&
                          ::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
                          ::listen(fd.get(), kBacklog) == 0;
@@ -154,8 +153,8 @@ absl::StatusOr<std::string> ServerSockets::listenTcp(const std::string& text) {
     return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(realPort);
 }
 
-void ServerSockets::start(Accepted accepted) {
-    accepted_ = std::move(accepted);
+void ServerSockets::start(Local local) {
+    local_ = std::move(local);
     thread_ = std::thread([this] { run(); });
 }
 
@@ -171,10 +170,12 @@ void ServerSockets::run() {
         // Without a free descriptor the sockets stay readable and are not waited for.
         if (!exhausted_)
             for (const Socket& socket : sockets_) ready.push_back({socket.fd.get(), POLLIN, 0});
+        front_.addTo(ready);
         ::poll(ready.data(), ready.size(), waitMs());
         if (ready.front().revents != 0) return;
-        strangers_.look();
+        front_.look();
         hear(ready.data() + 1);
+        front_.look();  // what came before they were let in
         exhausted_ = false;
         for (const Socket& socket : sockets_) acceptAll(socket);
         if (refused_ == told || std::chrono::steady_clock::now() < quietUntil) continue;
@@ -189,13 +190,13 @@ void ServerSockets::run() {
 
 int ServerSockets::waitMs() const {
     if (exhausted_) return kRetryMs;
-    int wait = strangers_.waitMs();
+    int wait = front_.waitMs();
     const auto notLaterThan = [&](std::chrono::steady_clock::time_point at) {
         wait = wait < 0 ? msUntil(at) : std::min(wait, msUntil(at));
     };
     if (!waiting_.empty()) notLaterThan(waiting_.front().until);
     for (const Waiting& one : waiting_)
-        if (one.spoke) notLaterThan(strangers_.turnOf(one.peer.host));
+        if (one.spoke) notLaterThan(front_.turnOf(one.peer.host));
     return wait;
 }
 
@@ -208,12 +209,8 @@ void ServerSockets::hear(const pollfd* ready) {
         const short heard = (ready++)->revents;
         if ((heard & ~POLLIN) != 0) continue;
         one.spoke = one.spoke || heard != 0;
-        const auto answer =
-            one.spoke ? strangers_.letIn(one.fd.get(), one.peer) : Strangers::Answer::kNotYet;
-        if (answer == Strangers::Answer::kIn)
-            accepted_(one.fd.release(), false);
-        else if (answer == Strangers::Answer::kNotYet && now < one.until)
-            left.push_back(std::move(one));
+        if (one.spoke && front_.letIn(one.fd, one.peer)) continue;
+        if (now < one.until) left.push_back(std::move(one));
     }
     waiting_ = std::move(left);
 }
@@ -233,7 +230,7 @@ void ServerSockets::acceptAll(const Socket& from) {
             continue;
         }
         if (from.local) {
-            accepted_(fd, true);
+            local_(UniqueFd(fd));
             continue;
         }
         await(fd);

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/unique_fd.h"
-#include "backend/service/strangers.h"
+#include "backend/service/front.h"
 
 namespace bulkhead::service {
 
@@ -29,20 +29,20 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
 /// for the process itself, and a part beyond that for the Unix socket, so that callers over the
 /// network cannot lock out an operator on this machine; a connection beyond its part is closed at
 /// once, and the log says so, at most once a minute.
-/// A connection over the network comes to gRPC with its first byte, watched by Strangers. Until
-/// then it is a descriptor and nothing else; at most kMostWaiting wait so, and the oldest of the
-/// host that has most gives way. Those that have said something wait likewise until Strangers lets
-/// them in. Thread: one owner; `accepted` is called on a thread of its own.
+/// A connection over the network comes to Front with its first byte. Until then it is a descriptor
+/// and nothing else; at most kMostWaiting wait so, and the oldest of the host that has most gives
+/// way. Those that have said something wait likewise until Front lets them in.
+/// Thread: one owner; `local` and what Front does for strangers are called on a thread of its own.
 class ServerSockets {
   public:
-    /// Takes the descriptor over. `local`: it came over a Unix socket.
-    using Accepted = std::function<void(int fd, bool local)>;
+    /// Takes over a connection that came over a Unix socket.
+    using Local = std::function<void(UniqueFd)>;
     static constexpr size_t kMostWaiting = 256;
 
     /// `silence`: a connection over the network that waits for so long is closed.
-    explicit ServerSockets(Strangers& strangers,
+    explicit ServerSockets(Front& front,
                            std::chrono::milliseconds silence = std::chrono::seconds(5));
-    ~ServerSockets();  ///< no call of `accepted` follows
+    ~ServerSockets();  ///< no call of `local` follows, and strangers are not served any more
 
     /// Serves a socket file of mode 0600, replacing one that nobody serves any more. AlreadyExists
     /// when another process serves there. Returns "unix:PATH".
@@ -53,7 +53,7 @@ class ServerSockets {
     /// True when one of the TCP addresses is not of loopback.
     bool reachedFromElsewhere() const { return reachedFromElsewhere_; }
     /// Call once, when all addresses are bound.
-    void start(Accepted accepted);
+    void start(Local local);
 
     uint64_t refused() const { return refused_; }  ///< connections closed for want of descriptors
 
@@ -74,14 +74,14 @@ class ServerSockets {
     void hear(const pollfd* ready);
     int waitMs() const;
 
-    Strangers& strangers_;
+    Front& front_;
     const std::chrono::milliseconds silence_;
     std::deque<Waiting> waiting_;  ///< the one that came first in front
     std::vector<Socket> sockets_;
     std::vector<UniqueFd> locks_;     ///< of `paths_`
     std::vector<std::string> paths_;  ///< of the socket files; they go with the object
     UniqueFd wake_;
-    Accepted accepted_;
+    Local local_;
     std::thread thread_;
     std::atomic<uint64_t> refused_{0};
     bool reachedFromElsewhere_ = false;

@@ -71,7 +71,7 @@ grpc::ServerUnaryReactor* change(const Context& shared, grpc::CallbackServerCont
                             [context] { return context->IsCancelled(); }};
             const absl::Status status = shared.requests.once(call.requestId, *request, *response,
                                                              [&] { return work(call); });
-            shared.auditor.changed(*context, caller, *request, *response, status);
+            shared.auditor.changed(caller, *request, *response, status);
             return status;
         });
 }
