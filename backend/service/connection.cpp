@@ -20,7 +20,7 @@
 namespace bulkhead::service {
 namespace {
 
-/// What is read of the network at a time: what others wait for meanwhile is bounded by it.
+/// So much is read of the network at a time: it bounds what others wait for meanwhile.
 constexpr size_t kPieceIn = size_t{16} << 10;
 constexpr size_t kPieceOut = size_t{64} << 10;
 
@@ -28,7 +28,14 @@ constexpr size_t kPieceOut = size_t{64} << 10;
 /// its type, flags, stream.
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr size_t kFrameHeader = 9;
-constexpr uint8_t kHeaders = 1;
+enum FrameType : uint8_t { kData, kHeaders, kReset = 3, kWindowUpdate = 8, kContinuation };
+
+Allowance::Kind kindOf(uint8_t type) {
+    if (type == kHeaders) return Allowance::Kind::kCall;
+    const bool ofCall =
+        type == kData || type == kReset || type == kWindowUpdate || type == kContinuation;
+    return ofCall ? Allowance::Kind::kOfCall : Allowance::Kind::kOther;
+}
 
 bool wouldBlock(ssize_t result) {
     return result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
@@ -80,8 +87,8 @@ Peer peerOf(int fd) {
 }
 
 Connection::Connection(UniqueFd socket, const std::shared_ptr<ssl_ctx_st>& tls,
-                       std::shared_ptr<Allowance> allowance, ToGrpc toGrpc)
-    : socket_(std::move(socket)), allowance_(std::move(allowance)), toGrpc_(std::move(toGrpc)) {
+                       std::shared_ptr<Share> share, ToGrpc toGrpc)
+    : socket_(std::move(socket)), share_(std::move(share)), toGrpc_(std::move(toGrpc)) {
     if (tls != nullptr) tls_ = std::make_unique<ServerTlsSession>(tls);
 }
 
@@ -185,9 +192,9 @@ void Connection::passFrames(Time now) {
         ofFrame_ -= more;
         if (ofFrame_ > 0 || in_.size() - passed_ < kFrameHeader) return;
         const auto byte = [&](size_t i) { return static_cast<uint8_t>(in_[passed_ + i]); };
-        const bool call = byte(3) == kHeaders;
-        paused_ = !(call ? allowance_->takeCall(now) : allowance_->takeFrame(now));
-        pausedByCall_ = paused_ && call;
+        const Allowance::Kind kind = kindOf(byte(3));
+        paused_ = !share_->take(kind, now);
+        callWaits_ = kind == Allowance::Kind::kCall;
         if (paused_) return;
         ofFrame_ = kFrameHeader + (size_t{byte(0)} << 16 | size_t{byte(1)} << 8 | byte(2));
     }

@@ -44,7 +44,7 @@ class Connection {
 
     /// `tls` null: plain text.
     Connection(UniqueFd socket, const std::shared_ptr<ssl_ctx_st>& tls,
-               std::shared_ptr<Allowance> allowance, ToGrpc toGrpc);
+               std::shared_ptr<Share> share, ToGrpc toGrpc);
 
     /// Moves what can be moved, a piece of each side at most.
     void pump(Time now);
@@ -53,9 +53,9 @@ class Connection {
 
     /// Nobody is there any more: neither the other end, nor gRPC.
     bool isOver() const { return !socket_.valid() && !grpc_.valid(); }
-    /// Why it was closed from here; empty: it was not.
+    /// Says why it was closed from here; empty: it was not.
     const std::string& fault() const { return fault_; }
-    /// What poll() should wait for. A side that is not waited for has -1.
+    /// poll() should wait for this. A side that is not waited for has -1.
     struct Waits {
         int socket = -1;
         short socketFor = 0;
@@ -71,10 +71,9 @@ class Connection {
     const std::string& grpcName() const { return grpcName_; }
     const std::string& certificate() const { return certificate_; }  ///< PEM; empty: none
     /// A frame that begins a call waits for its allowance, or another one does.
-    bool callWaits() const { return paused_ && pausedByCall_; }
-    bool frameWaits() const { return paused_ && !pausedByCall_; }
+    bool callWaits() const { return paused_ && callWaits_; }
+    bool frameWaits() const { return paused_ && !callWaits_; }
     uint64_t received() const { return received_; }  ///< bytes of the wire
-    void setAllowance(std::shared_ptr<Allowance> allowance) { allowance_ = std::move(allowance); }
 
   private:
     static constexpr int kPausedMs = 5;
@@ -94,7 +93,7 @@ class Connection {
     UniqueFd socket_;
     UniqueFd grpc_;  ///< our end of the pair
     std::unique_ptr<ServerTlsSession> tls_;
-    std::shared_ptr<Allowance> allowance_;
+    const std::shared_ptr<Share> share_;
     ToGrpc toGrpc_;  ///< null: it was called
     std::string grpcName_;
     std::string certificate_;
@@ -105,7 +104,7 @@ class Connection {
     std::string out_;     ///< for the wire
     uint64_t received_ = 0;
     bool paused_ = false;
-    bool pausedByCall_ = false;
+    bool callWaits_ = false;
     bool grpcIsFull_ = false;
     bool grpcEnds_ = false;        ///< it has closed its end; bytes of it may be left
     std::optional<Time> closing_;  ///< one side has closed; the other is cut off then

@@ -175,12 +175,12 @@ Front::~Front() = default;
 bool Front::letIn(UniqueFd& fd, const Peer& peer) {
     const Time now = std::chrono::steady_clock::now();
     if (turns_.next(peer.host) > now || !makeRoom(now)) return false;
-    auto allowance = std::make_shared<Allowance>(kStranger, now);
-    auto connection = std::make_unique<Connection>(
-        std::move(fd), tls_ == nullptr ? nullptr : tls_->now(), allowance,
-        [this, peer, allowance](Connection& from, UniqueFd theirs) {
-            introduce(from, peer, allowance, std::move(theirs));
-        });
+    auto share = std::make_shared<Share>(std::make_shared<Allowance>(kStranger, now));
+    auto connection =
+        std::make_unique<Connection>(std::move(fd), tls_ == nullptr ? nullptr : tls_->now(), share,
+                                     [this, peer, share](Connection& from, UniqueFd theirs) {
+                                         introduce(from, peer, share, std::move(theirs));
+                                     });
     turns_.came(peer.host, now);
     strangers_.push_back({std::move(connection), peer, now + time_, now + kTurn});
     return true;
@@ -219,15 +219,14 @@ void Front::look() {
 bool Front::serve(Stranger& one, Time now) {
     Connection& connection = *one.connection;
     connection.pump(now);
-    if (auto allowance = signedInAs(connection.grpcName())) {
+    if (hasSignedIn(connection.grpcName())) {
         turns_.signedIn(one.peer.host, now);
-        connection.setAllowance(std::move(allowance));
         hall_->add(std::move(one.connection));
         return false;
     }
     if (connection.isOver()) {
         if (!connection.fault().empty()) closed_(one.peer.name, connection.fault());
-        // Of a handshake that is broken off the work is done here.
+        // A handshake that is broken off was work for this end.
         if (connection.grpcName().empty()) turns_.offended(one.peer.host, now);
         forget(connection);
         return false;
@@ -268,15 +267,15 @@ int Front::waitMs() const {
     return wait;
 }
 
-void Front::introduce(Connection& connection, const Peer& peer,
-                      std::shared_ptr<Allowance> allowance, UniqueFd theirs) {
+void Front::introduce(Connection& connection, const Peer& peer, std::shared_ptr<Share> share,
+                      UniqueFd theirs) {
     auto known = std::make_shared<Known>(Known{peer, connection.certificate(), ""});
     if (!known->certificate.empty())
         if (const auto certificate = access::certificateOf(known->certificate); certificate.ok())
             known->commonName = certificate->name;
     {
         const MutexLock<LeafMutex> lock(mutex_);
-        entries_[connection.grpcName()] = {std::move(known), std::move(allowance)};
+        entries_[connection.grpcName()] = {std::move(known), std::move(share)};
     }
     toGrpc_(std::move(theirs));
 }
@@ -298,7 +297,7 @@ void Front::signedIn(const std::string& grpcName, const std::string& principal) 
         });
         std::shared_ptr<Allowance>& shared = principals_[principal];
         if (shared == nullptr) shared = std::make_shared<Allowance>(kPrincipal, now);
-        it->second.allowance = shared;
+        it->second.share->moveTo(shared);
         it->second.signedIn = true;
     }
     wake(wake_);
@@ -315,21 +314,16 @@ bool Front::isRefused(const std::string& grpcName) const {
     return it != entries_.end() && it->second.refused >= kStranger.calls.atOnce;
 }
 
-/// Null: nobody has signed in.
-std::shared_ptr<Allowance> Front::signedInAs(const std::string& grpcName) const {
+bool Front::hasSignedIn(const std::string& grpcName) const {
     const MutexLock<LeafMutex> lock(mutex_);
     const auto it = entries_.find(grpcName);
-    return it == entries_.end() || !it->second.signedIn ? nullptr : it->second.allowance;
+    return it != entries_.end() && it->second.signedIn;
 }
 
-void Front::callBegins(const std::string& grpcName) {
-    std::shared_ptr<Allowance> allowance;
-    {
-        const MutexLock<LeafMutex> lock(mutex_);
-        const auto it = entries_.find(grpcName);
-        if (it != entries_.end()) allowance = it->second.allowance;
-    }
-    if (allowance != nullptr) allowance->callBegins();
+std::shared_ptr<void> Front::callBegins(const std::string& grpcName) {
+    const MutexLock<LeafMutex> lock(mutex_);
+    const auto it = entries_.find(grpcName);
+    return it == entries_.end() ? nullptr : it->second.share->callBegins();
 }
 
 void Front::forget(const Connection& connection) {

@@ -32,10 +32,10 @@ int msUntil(std::chrono::steady_clock::time_point at);
 class Front {
   public:
     static constexpr size_t kMost = 12;
-    /// Of the wire: a handshake with a chain of certificates, and a first call.
+    /// A handshake with a chain of certificates and a first call have fewer bytes.
     static constexpr uint64_t kMostBytes = 32 << 10;
-    static constexpr Allowance::Limits kStranger{{8, 0}, {64, 0}, 8};
-    static constexpr Allowance::Limits kPrincipal{{500, 1000}, {4000, 40000}, 100};
+    static constexpr Allowance::Limits kStranger{{8, 0}, {64, 0}, {16, 0}, 8};
+    static constexpr Allowance::Limits kPrincipal{{500, 1000}, {4000, 40000}, {100, 100}, 100};
     /// After so long one gives way to others that wait: the oldest of the host that has most.
     static constexpr std::chrono::milliseconds kTurn{250};
 
@@ -44,7 +44,7 @@ class Front {
         std::string certificate;  ///< that it showed, as PEM; empty: none
         std::string commonName;   ///< of the certificate
     };
-    /// Why the connection of this peer was closed, for the audit.
+    /// Tells the audit why the connection of this peer was closed.
     using Closed = std::function<void(const std::string& peer, const std::string& why)>;
     using ToGrpc = std::function<void(UniqueFd)>;
 
@@ -68,8 +68,8 @@ class Front {
     void signedIn(const std::string& grpcName, const std::string& principal);
     /// A call of nobody known. With as many as a stranger has, the next one closes the connection.
     void refused(const std::string& grpcName);
-    /// gRPC begins a call of this connection.
-    void callBegins(const std::string& grpcName);
+    /// gRPC begins a call of this connection, which ends when the result is destroyed.
+    std::shared_ptr<void> callBegins(const std::string& grpcName);
 
   private:
     using Time = std::chrono::steady_clock::time_point;
@@ -82,7 +82,7 @@ class Front {
     };
     struct Entry {
         std::shared_ptr<const Known> known;
-        std::shared_ptr<Allowance> allowance;
+        std::shared_ptr<Share> share;
         bool signedIn = false;
         int refused = 0;
     };
@@ -91,9 +91,9 @@ class Front {
     bool makeRoom(Time now);
     bool serve(Stranger& one, Time now);
     void putOut(Stranger& one, const std::string& why, Time now);
-    void introduce(Connection& connection, const Peer& peer, std::shared_ptr<Allowance> allowance,
+    void introduce(Connection& connection, const Peer& peer, std::shared_ptr<Share> share,
                    UniqueFd theirs);
-    std::shared_ptr<Allowance> signedInAs(const std::string& grpcName) const;
+    bool hasSignedIn(const std::string& grpcName) const;
     bool isRefused(const std::string& grpcName) const;
     void forget(const Connection& connection);
 

@@ -34,7 +34,7 @@ std::string metadata(const grpc::ServerContextBase& context, const char* key) {
     return it == all.end() ? std::string() : std::string(it->second.data(), it->second.size());
 }
 
-/// What gRPC calls the other end of every connection over a Unix socket that is not Front's.
+/// gRPC calls so the other end of each connection over a Unix socket that is not Front's.
 bool isLocal(const std::string& grpcName) {
     return grpcName.starts_with("unix:");
 }
@@ -98,7 +98,7 @@ Caller ownerOfProcess() {
 class GateInterceptor final : public grpc::experimental::Interceptor {
   public:
     GateInterceptor(const Gate& gate, grpc::experimental::ServerRpcInfo* info)
-        : gate_(gate), info_(info) {}
+        : gate_(gate), info_(info), begun_(gate.begins(*info->server_context())) {}
     void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
         if (batch->QueryInterceptionHookPoint(
                 grpc::experimental::InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
@@ -115,6 +115,7 @@ class GateInterceptor final : public grpc::experimental::Interceptor {
   private:
     const Gate& gate_;
     grpc::experimental::ServerRpcInfo* info_;
+    const std::shared_ptr<void> begun_;
 };
 
 class GateInterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
@@ -122,7 +123,6 @@ class GateInterceptorFactory final : public grpc::experimental::ServerIntercepto
     explicit GateInterceptorFactory(const Gate& gate) : gate_(gate) {}
     grpc::experimental::Interceptor* CreateServerInterceptor(
         grpc::experimental::ServerRpcInfo* info) override {
-        gate_.begins(*info->server_context());
         return new GateInterceptor(gate_, info);
     }
 
@@ -205,9 +205,9 @@ absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) co
     return caller;
 }
 
-void Gate::begins(const grpc::ServerContextBase& context) const {
-    if (const std::string grpcName = context.peer(); !isLocal(grpcName))
-        front_.callBegins(grpcName);
+std::shared_ptr<void> Gate::begins(const grpc::ServerContextBase& context) const {
+    const std::string grpcName = context.peer();
+    return isLocal(grpcName) ? nullptr : front_.callBegins(grpcName);
 }
 
 absl::StatusOr<Caller> Gate::proved(const grpc::ServerContextBase& context,

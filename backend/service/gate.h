@@ -66,8 +66,8 @@ class Gate {
 
     absl::StatusOr<Caller> identify(const grpc::ServerContextBase& context) const;
 
-    /// gRPC begins this call, which may have been cut off already.
-    void begins(const grpc::ServerContextBase& context) const;
+    /// gRPC begins this call, which ends when the result is destroyed.
+    std::shared_ptr<void> begins(const grpc::ServerContextBase& context) const;
 
   private:
     /// Over TCP: what the connection or the call proves.

@@ -175,7 +175,7 @@ void ServerSockets::run() {
         if (ready.front().revents != 0) return;
         front_.look();
         hear(ready.data() + 1);
-        front_.look();  // what came before they were let in
+        front_.look();  // something may have come before they were let in
         exhausted_ = false;
         for (const Socket& socket : sockets_) acceptAll(socket);
         if (refused_ == told || std::chrono::steady_clock::now() < quietUntil) continue;

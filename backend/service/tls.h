@@ -28,7 +28,7 @@ class ServerTls {
     /// Fails as access::checkCertificates() does, and for a certificate without host names.
     static absl::StatusOr<std::unique_ptr<ServerTls>> open(std::filesystem::path folder,
                                                            const Clock& clock);
-    /// For a new connection; never null.
+    /// A new connection takes this; never null.
     std::shared_ptr<ssl_ctx_st> now();
 
   private:

@@ -91,7 +91,7 @@ struct Door {
     bool awaitSaid(size_t number) const {
         return comesTrue([&] { return said().size() >= number; });
     }
-    /// Why those were that were put out.
+    /// Tells why those were that were put out.
     std::vector<std::string> said() const {
         const MutexLock lock(mutex_);
         return said_;
@@ -134,31 +134,56 @@ struct Door {
     service::ServerSockets sockets;  ///< declared last: its thread calls the others
 };
 
-TEST(AllowanceTest, CallsComeBackWithTimeAndThoseThatGrpcHasNotBegunCount) {
+using Kind = Allowance::Kind;
+
+TEST(AllowanceTest, CallsComeBackWithTimeAndThoseThatAreOpenCount) {
     const Allowance::Time from{};
-    Allowance allowance({.calls = {3, 10}, .frames = {100, 0}, .queued = 2}, from);
-    EXPECT_TRUE(allowance.takeCall(from));
-    EXPECT_TRUE(allowance.takeCall(from));
-    EXPECT_FALSE(allowance.takeCall(from)) << "two wait";
-    allowance.callBegins();
-    EXPECT_TRUE(allowance.takeCall(from));
-    allowance.callBegins();
-    allowance.callBegins();
-    EXPECT_FALSE(allowance.takeCall(from)) << "three a burst";
+    Allowance allowance({.calls = {3, 10}, .ofCalls = {100, 0}, .others = {1, 0}, .open = 2}, from);
+    const auto call = [&](milliseconds at) {
+        return allowance.take(Kind::kCall, false, from + at);
+    };
+    EXPECT_TRUE(call(milliseconds(0)));
+    EXPECT_TRUE(call(milliseconds(0)));
+    EXPECT_FALSE(call(milliseconds(0))) << "two are open";
+    allowance.add(-1);
+    EXPECT_TRUE(call(milliseconds(0)));
+    allowance.add(-2);
+    EXPECT_FALSE(call(milliseconds(0))) << "three a burst";
+    EXPECT_TRUE(allowance.take(Kind::kCall, true, from)) << "one of its own";
     EXPECT_FALSE(allowance.isWhole(from));
-    EXPECT_TRUE(allowance.takeCall(from + milliseconds(100)));
-    EXPECT_FALSE(allowance.takeCall(from + milliseconds(199)));
+    EXPECT_TRUE(call(milliseconds(100)));
+    EXPECT_FALSE(call(milliseconds(199)));
+    EXPECT_TRUE(allowance.take(Kind::kOther, false, from));
+    EXPECT_FALSE(allowance.take(Kind::kOther, false, from + std::chrono::seconds(9)));
 }
 
 TEST(AllowanceTest, CallsThatNeverBeginAreForgotten) {
     const Allowance::Time from{};
-    Allowance allowance({.calls = {100, 0}, .frames = {100, 0}, .queued = 1}, from);
-    EXPECT_TRUE(allowance.takeCall(from));
-    EXPECT_FALSE(allowance.takeCall(from));
-    EXPECT_TRUE(allowance.takeCall(from + milliseconds(100)));
+    Allowance allowance({.calls = {100, 0}, .ofCalls = {0, 0}, .others = {0, 0}, .open = 1}, from);
+    EXPECT_TRUE(allowance.take(Kind::kCall, false, from));
+    EXPECT_FALSE(allowance.take(Kind::kCall, false, from));
+    EXPECT_TRUE(allowance.take(Kind::kCall, false, from + milliseconds(100)));
 }
 
-TEST(FrontTest, OfOneWhoSignedInGrpcHasNoMoreCallsThanItBegins) {
+TEST(AllowanceTest, CallsOfAConnectionThatIsGoneCountUntilTheyEnd) {
+    const Allowance::Time now{};
+    const Allowance::Limits two{{100, 0}, {0, 0}, {0, 0}, 2};
+    const auto allowance = std::make_shared<Allowance>(two, now);
+    auto share = std::make_shared<service::Share>(std::make_shared<Allowance>(two, now));
+    EXPECT_TRUE(share->take(Kind::kCall, now));
+    EXPECT_TRUE(share->take(Kind::kCall, now));
+    share->moveTo(allowance);
+    EXPECT_FALSE(allowance->take(Kind::kCall, false, now));
+    auto begun = share->callBegins();
+    share.reset();
+    EXPECT_FALSE(allowance->take(Kind::kCall, false, now));
+    begun.reset();
+    EXPECT_TRUE(allowance->take(Kind::kCall, false, now)) << "the other one never began";
+    EXPECT_TRUE(allowance->take(Kind::kCall, false, now));
+    EXPECT_FALSE(allowance->take(Kind::kCall, false, now));
+}
+
+TEST(FrontTest, OfOneWhoSignedInGrpcHasNoMoreCallsThanItCarriesOut) {
     Door door(kForever, false);
     SilentCallers hasty(door.address, 1);
     hasty.say(kPreface);
@@ -169,11 +194,11 @@ TEST(FrontTest, OfOneWhoSignedInGrpcHasNoMoreCallsThanItBegins) {
     for (int i = 0; i < 400; ++i) calls += call;
     hasty.say(calls);
     // Those that are forgotten come one by one.
-    const auto atOnce = static_cast<size_t>(Front::kPrincipal.queued);
+    const auto atOnce = static_cast<size_t>(Front::kPrincipal.open);
     const size_t first = door.bytesOf(0, kPreface.size() + atOnce * call.size());
     EXPECT_LT(first, kPreface.size() + 2 * atOnce * call.size());
     const auto from = std::chrono::steady_clock::now();
-    for (size_t i = 0; i < atOnce; ++i) door.front.callBegins(door.name(0));
+    for (size_t i = 0; i < atOnce; ++i) door.front.callBegins(door.name(0)).reset();
     EXPECT_GE(door.bytesOf(0, atOnce * call.size()), atOnce * call.size());
     EXPECT_LT(std::chrono::steady_clock::now() - from, std::chrono::seconds(4)) << "forgotten";
     EXPECT_EQ(hasty.ended(), 0u);
@@ -202,7 +227,7 @@ TEST(FrontTest, ConnectionsOfOnePrincipalShareWhatItMayDo) {
         bytes += static_cast<size_t>(came) - kPreface.size();
     }
     EXPECT_LE(static_cast<double>(bytes) / static_cast<double>(call.size()),
-              Front::kPrincipal.queued + 1 + Allowance::kForgottenASecond * (seconds.count() + 1));
+              Front::kPrincipal.open + 4 + Allowance::kForgottenASecond * (seconds.count() + 1));
 }
 
 TEST(FrontTest, OfAStrangerGrpcHasAFewCallsHoweverManyCome) {
