@@ -27,7 +27,8 @@ class Allowance {
         Rate calls;
         Rate ofCalls;
         Rate others;
-        double open = 0;  ///< calls that gRPC has
+        double open = 0;      ///< calls that gRPC has
+        int connections = 0;  ///< with those that are gone and have open calls
     };
     /// Some calls never begin: those of a method that does not exist. They are forgotten so fast.
     static constexpr double kForgottenASecond = 20;
@@ -36,7 +37,8 @@ class Allowance {
         : calls_(limits.calls),
           ofCalls_(limits.ofCalls),
           others_(limits.others),
-          most_(limits.open),
+          mostOpen_(limits.open),
+          mostConnections_(limits.connections),
           at_(now) {}
 
     /// May such a frame go to gRPC now? If so, it is counted. `first`: the connection has no open
@@ -46,10 +48,21 @@ class Allowance {
         refill(now);
         if (kind == Kind::kOfCall) return ofCalls_.take();
         if (kind == Kind::kOther) return others_.take();
-        if (!first && (open_ >= most_ || !calls_.has())) return false;
+        if (!first && (open_ >= mostOpen_ || !calls_.has())) return false;
         calls_.take();
         open_ += 1;
         return true;
+    }
+    /// False: there are as many connections as may be.
+    bool addConnection() {
+        const MutexLock<LeafMutex> lock(mutex_);
+        if (connections_ == mostConnections_) return false;
+        ++connections_;
+        return true;
+    }
+    void removeConnection() {
+        const MutexLock<LeafMutex> lock(mutex_);
+        --connections_;
     }
     void add(int openCalls) {
         const MutexLock<LeafMutex> lock(mutex_);
@@ -59,7 +72,8 @@ class Allowance {
     bool isWhole(Time now) {
         const MutexLock<LeafMutex> lock(mutex_);
         refill(now);
-        return calls_.isWhole() && ofCalls_.isWhole() && others_.isWhole() && open_ == 0;
+        return calls_.isWhole() && ofCalls_.isWhole() && others_.isWhole() && open_ == 0 &&
+               connections_ == 0;
     }
 
   private:
@@ -93,8 +107,10 @@ class Allowance {
     Bucket calls_ ABSL_GUARDED_BY(mutex_);
     Bucket ofCalls_ ABSL_GUARDED_BY(mutex_);
     Bucket others_ ABSL_GUARDED_BY(mutex_);
-    const double most_;
+    const double mostOpen_;
+    const int mostConnections_;
     double open_ ABSL_GUARDED_BY(mutex_) = 0;
+    int connections_ ABSL_GUARDED_BY(mutex_) = 0;
     Time at_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -102,8 +118,14 @@ class Allowance {
 /// Thread: any.
 class Share : public std::enable_shared_from_this<Share> {
   public:
-    explicit Share(std::shared_ptr<Allowance> allowance) : allowance_(std::move(allowance)) {}
-    ~Share() { allowance_->add(-passed_ - begun_); }
+    /// `allowance`: nobody else's.
+    explicit Share(std::shared_ptr<Allowance> allowance) : allowance_(std::move(allowance)) {
+        allowance_->addConnection();
+    }
+    ~Share() {
+        allowance_->add(-passed_ - begun_);
+        allowance_->removeConnection();
+    }
     Share(const Share&) = delete;
 
     bool take(Allowance::Kind kind, Allowance::Time now) {
@@ -112,12 +134,16 @@ class Share : public std::enable_shared_from_this<Share> {
         if (kind == Allowance::Kind::kCall) ++passed_;
         return true;
     }
-    /// From now on it is a part of this one, with the calls that are open.
-    void moveTo(std::shared_ptr<Allowance> allowance) {
+    /// From now on it is a part of this one, with the calls that are open. False: that has as many
+    /// connections as may be, and nothing changes.
+    bool moveTo(std::shared_ptr<Allowance> allowance) {
         const MutexLock<LeafMutex> lock(mutex_);
+        if (!allowance->addConnection()) return false;
         allowance_->add(-passed_ - begun_);
+        allowance_->removeConnection();
         allowance_ = std::move(allowance);
         allowance_->add(passed_ + begun_);
+        return true;
     }
     /// gRPC begins a call, which ends when the result is destroyed.
     std::shared_ptr<void> callBegins() {

@@ -286,21 +286,25 @@ std::shared_ptr<const Front::Known> Front::find(const std::string& grpcName) con
     return it == entries_.end() ? nullptr : it->second.known;
 }
 
-void Front::signedIn(const std::string& grpcName, const std::string& principal) {
+absl::Status Front::signedIn(const std::string& grpcName, const std::string& principal) {
     const Time now = std::chrono::steady_clock::now();
     {
         const MutexLock<LeafMutex> lock(mutex_);
         const auto it = entries_.find(grpcName);
-        if (it == entries_.end() || it->second.signedIn) return;
+        if (it == entries_.end() || it->second.signedIn) return absl::OkStatus();
         std::erase_if(principals_, [&](const auto& one) {
             return one.second.use_count() == 1 && one.second->isWhole(now);
         });
         std::shared_ptr<Allowance>& shared = principals_[principal];
         if (shared == nullptr) shared = std::make_shared<Allowance>(kPrincipal, now);
-        it->second.share->moveTo(shared);
+        if (!it->second.share->moveTo(shared))
+            return absl::ResourceExhaustedError(
+                absl::StrCat(principal, " has ", kPrincipal.connections,
+                             " connections open, and one caller may have no more; close some"));
         it->second.signedIn = true;
     }
     wake(wake_);
+    return absl::OkStatus();
 }
 
 void Front::refused(const std::string& grpcName) {

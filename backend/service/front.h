@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "backend/common/threads.h"
 #include "backend/common/unique_fd.h"
 #include "backend/service/connection.h"
@@ -34,8 +35,8 @@ class Front {
     static constexpr size_t kMost = 12;
     /// A handshake with a chain of certificates and a first call have fewer bytes.
     static constexpr uint64_t kMostBytes = 32 << 10;
-    static constexpr Allowance::Limits kStranger{{8, 0}, {64, 0}, {16, 0}, 8};
-    static constexpr Allowance::Limits kPrincipal{{500, 1000}, {4000, 40000}, {100, 100}, 100};
+    static constexpr Allowance::Limits kStranger{{8, 0}, {64, 0}, {16, 0}, 8, 1};
+    static constexpr Allowance::Limits kPrincipal{{500, 1000}, {4000, 40000}, {100, 100}, 100, 64};
     /// After so long one gives way to others that wait: the oldest of the host that has most.
     static constexpr std::chrono::milliseconds kTurn{250};
 
@@ -65,7 +66,8 @@ class Front {
 
     /// By gRPC's name for the other end; null: it is gone.
     std::shared_ptr<const Known> find(const std::string& grpcName) const;
-    void signedIn(const std::string& grpcName, const std::string& principal);
+    /// ResourceExhausted: the principal has as many connections as one may have.
+    absl::Status signedIn(const std::string& grpcName, const std::string& principal);
     /// A call of nobody known. With as many as a stranger has, the next one closes the connection.
     void refused(const std::string& grpcName);
     /// gRPC begins a call of this connection, which ends when the result is destroyed.

@@ -201,7 +201,7 @@ absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) co
         return caller;
     }
     caller->peer = other->peer.name;
-    front_.signedIn(grpcName, caller->name);
+    if (absl::Status status = front_.signedIn(grpcName, caller->name); !status.ok()) return status;
     return caller;
 }
 

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Costs that somebody on the network, or a caller, has for a running job: `./dev bench attack`. See
 // README.md.
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -17,6 +22,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "backend/access/access_list.h"
+#include "backend/common/digest.h"
+#include "backend/common/unique_fd.h"
 #include "backend/model/run_state.h"
 #include "bench/attack/http2_floods.h"
 #include "bench/report.h"
@@ -38,7 +46,7 @@ struct Settings {
     std::string programs = "build/bin";
     double minutes = 10;
     uint64_t seed = 1;
-    std::vector<std::string> parts{"tap", "floods", "garbage", "reads", "strangers"};
+    std::vector<std::string> parts{"tap", "floods", "garbage", "reads", "strangers", "callers"};
     bool wants(std::string_view part) const {
         return std::find(parts.begin(), parts.end(), part) != parts.end();
     }
@@ -109,6 +117,7 @@ class Attack {
         if (settings_.wants("reads")) stops();
         victim_.reset();
         if (settings_.wants("strangers")) strangers();
+        if (settings_.wants("callers")) callers();
         const int code = report_.finish(settings_.place.out);
         fs::remove_all(dir_);
         return code;
@@ -327,35 +336,109 @@ class Attack {
         return made;
     }
 
-    /// HTTP/2 by hand of those who have not signed in, one flood after another on one daemon.
-    void strangers() {
-        constexpr double kMostMiB = 63;
-        const std::string dir = dir_ + "/plain";
+    /// Starts a daemon without TLS in a folder of its own, for HTTP/2 by hand.
+    void startPlain(const std::string& name) {
+        const std::string dir = dir_ + "/" + name;
         fs::create_directories(dir);
         victim_ = std::make_unique<Victim>(fs::absolute(settings_.programs).string(), dir);
         victim_->withoutTls();
         need(victim_->start());
-        for (const bool manyHosts : {false, true})
-            for (const Http2Flood& flood : http2Floods()) {
-                const double before = residentOf(victim_->controller());
-                forgetMost(victim_->controller());
-                std::atomic<bool> over = false;
-                auto took = std::async(std::launch::async, [&] { return callUntil(over); });
-                const size_t made = callForAWhile(flood.bytes, manyHosts);
-                over = true;
-                const Spread call = spreadOf(took.get());
-                const double most = mostOf(victim_->controller());
-                std::this_thread::sleep_for(std::chrono::seconds(2));  // as the row says
-                const std::string name =
-                    absl::StrCat(flood.name, manyHosts ? ", of many hosts" : ", of one host");
-                report_.row(
-                    {name, absl::StrCat(made, " connections in 4 s"),
+    }
+
+    /// Tells what the daemon had and how long calls of others took while `flood` lasted.
+    template <class Flood>
+    void during(const std::string& name, Flood flood) {
+        constexpr double kMostMiB = 63;
+        const double before = residentOf(victim_->controller());
+        forgetMost(victim_->controller());
+        std::atomic<bool> over = false;
+        auto took = std::async(std::launch::async, [&] { return callUntil(over); });
+        const std::string done = flood();
+        over = true;
+        const Spread call = spreadOf(took.get());
+        const double most = mostOf(victim_->controller());
+        std::this_thread::sleep_for(std::chrono::seconds(2));  // as the row says
+        report_.row({name, done,
                      absl::StrFormat("%.1f MiB, %.1f before, %.1f after 2 s; a call %.1f ms, most "
                                      "%.0f",
                                      most, before, residentOf(victim_->controller()), call.median,
                                      call.max)});
-                report_.atMost("memory under " + name, most, kMostMiB, "MiB");
+        report_.atMost("memory under " + name, most, kMostMiB, "MiB");
+    }
+
+    /// Those who have not signed in, one flood after another on one daemon.
+    void strangers() {
+        startPlain("plain");
+        for (const bool manyHosts : {false, true})
+            for (const Http2Flood& flood : http2Floods())
+                during(absl::StrCat(flood.name, manyHosts ? ", of many hosts" : ", of one host"),
+                       [&] {
+                           return absl::StrCat(callForAWhile(flood.bytes, manyHosts),
+                                               " connections in 4 s");
+                       });
+        victim_.reset();
+    }
+
+    /// Sends `bytes` on one connection after another that has signed in, until `over`; how many.
+    static size_t sendSignedIn(const std::string& signIn, const std::string& bytes,
+                               const std::atomic<bool>& over) {
+        sockaddr_in at{};
+        at.sin_family = AF_INET;
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        at.sin_port = htons(Victim::kConsolePort);
+        size_t made = 0;
+        for (; !over; ++made) {
+            const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) != 0) continue;
+            ::send(fd.get(), signIn.data(), signIn.size(), MSG_NOSIGNAL);
+            std::array<char, 4096> answer;
+            std::string heard;
+            for (ssize_t n = 1; n > 0 && heard.find("grpc-status") == heard.npos;) {
+                n = ::recv(fd.get(), answer.data(), answer.size(), 0);
+                if (n > 0) heard.append(answer.data(), static_cast<size_t>(n));
             }
+            pollfd room{fd.get(), POLLIN | POLLOUT, 0};
+            for (size_t sent = 0; sent < bytes.size() && !over;) {
+                room.events = POLLIN | POLLOUT;
+                ::poll(&room, 1, 100);
+                if ((room.revents & POLLIN) != 0 &&
+                    ::recv(fd.get(), answer.data(), answer.size(), 0) <= 0)
+                    break;
+                if ((room.revents & POLLOUT) == 0) continue;
+                const ssize_t n = ::send(fd.get(), bytes.data() + sent, bytes.size() - sent,
+                                         MSG_NOSIGNAL | MSG_DONTWAIT);
+                if (n > 0) sent += static_cast<size_t>(n);
+            }
+        }
+        return made;
+    }
+
+    /// A viewer who has signed in, six connections at a time.
+    void callers() {
+        startPlain("callers");
+        access::AccessList list;
+        const std::string token = access::freshToken();
+        access::Principal eve;
+        eve.name = "eve";
+        eve.tokens = {sha256Hex(token)};
+        list.put(eve);
+        const std::string file = dir_ + "/callers/controller/access.toml";
+        std::ofstream(file) << list.text();
+        ::chmod(file.c_str(), 0600);
+        for (const Http2Flood& flood : http2FloodsOfCallers())
+            during(flood.name + ", of a viewer", [&] {
+                std::atomic<bool> over = false;
+                std::vector<std::future<size_t>> all;
+                for (int i = 0; i < 6; ++i)
+                    all.push_back(std::async(std::launch::async, [&] {
+                        return sendSignedIn(http2SignIn(token), flood.bytes, over);
+                    }));
+                std::this_thread::sleep_for(std::chrono::seconds(4));  // as the row says
+                over = true;
+                size_t made = 0;
+                for (auto& one : all) made += one.get();
+                return absl::StrCat(made, " connections in 4 s");
+            });
         victim_.reset();
     }
 
@@ -375,7 +458,8 @@ int main(int argc, char** argv) {
     app.add_option("--programs", settings.programs, "folder of bulkheadd")->capture_default_str();
     app.add_option("--minutes", settings.minutes, "of garbage")->capture_default_str();
     app.add_option("--seed", settings.seed, "of the garbage")->capture_default_str();
-    app.add_option("--part", settings.parts, "tap, floods, garbage, reads, strangers; default all")
+    app.add_option("--part", settings.parts,
+                   "tap, floods, garbage, reads, strangers, callers; default all")
         ->check(CLI::IsMember(settings.parts));
     CLI11_PARSE(app, argc, argv);
     rlimit files{};

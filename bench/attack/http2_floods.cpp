@@ -10,6 +10,7 @@ namespace {
 constexpr size_t kBytes = 300'000;
 enum Type : uint8_t { kData, kHeaders, kReset = 3, kSettings, kPing = 6, kContinuation = 9 };
 constexpr uint8_t kHeadersEnd = 4;
+constexpr uint8_t kLast = 1;
 
 void number(std::string& out, size_t value, int bytes) {
     for (int i = bytes - 1; i >= 0; --i) out += static_cast<char>(value >> (8 * i));
@@ -35,6 +36,7 @@ std::string header(std::string_view name, std::string_view value) {
 }
 
 const std::string kBegin = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(kSettings, 0, 0, "");
+const std::string kEmptyRequest(5, '\0');
 const std::string kMethodAndScheme = "\x83\x86";  // POST, http
 
 std::string firstHeaders() {
@@ -52,6 +54,17 @@ std::string calls(bool reset) {
     std::string out = kBegin;
     for (uint32_t stream = 1; out.size() < kBytes; stream += 2) {
         out += frame(kHeaders, kHeadersEnd, stream, stream == 1 ? firstHeaders() : nextHeaders());
+        if (reset) out += frame(kReset, 0, stream, {"\0\0\0\x8", 4});
+    }
+    return out;
+}
+
+/// Each with its request; after http2SignIn().
+std::string wholeCalls(bool reset) {
+    std::string out;
+    for (uint32_t stream = 3; out.size() < kBytes; stream += 2) {
+        out += frame(kHeaders, kHeadersEnd, stream, kMethodAndScheme + "\xc2\xc1\xc0\xbf\xbe");
+        out += frame(kData, kLast, stream, kEmptyRequest);
         if (reset) out += frame(kReset, 0, stream, {"\0\0\0\x8", 4});
     }
     return out;
@@ -86,6 +99,20 @@ std::vector<Http2Flood> http2Floods() {
             {"SETTINGS", endless(kBegin, frame(kSettings, 0, 0, ""))},
             {"headers without end", largeHeaders()},
             {"a request of 1.9 MB", largeRequest()}};
+}
+
+std::string http2SignIn(const std::string& token) {
+    return kBegin +
+           frame(kHeaders, kHeadersEnd, 1,
+                 firstHeaders() + header("authorization", "Bearer " + token)) +
+           frame(kData, kLast, 1, kEmptyRequest);
+}
+
+std::vector<Http2Flood> http2FloodsOfCallers() {
+    return {{"calls opened and reset", wholeCalls(true)},
+            {"calls", wholeCalls(false)},
+            {"PING", endless("", frame(kPing, 0, 0, "12345678"))},
+            {"SETTINGS", endless("", frame(kSettings, 0, 0, ""))}};
 }
 
 }  // namespace bulkhead::bench

@@ -15,5 +15,9 @@ struct Http2Flood {
 /// Calls that are opened and reset, calls that are only opened, PING, SETTINGS, headers without
 /// end, and one large request; all of them of nobody known.
 std::vector<Http2Flood> http2Floods();
+/// The beginning of a connection that makes one call with this token.
+std::string http2SignIn(const std::string& token);
+/// What may follow it, of somebody known: calls that are opened and reset, calls, PING, SETTINGS.
+std::vector<Http2Flood> http2FloodsOfCallers();
 
 }  // namespace bulkhead::bench

@@ -138,7 +138,9 @@ using Kind = Allowance::Kind;
 
 TEST(AllowanceTest, CallsComeBackWithTimeAndThoseThatAreOpenCount) {
     const Allowance::Time from{};
-    Allowance allowance({.calls = {3, 10}, .ofCalls = {100, 0}, .others = {1, 0}, .open = 2}, from);
+    Allowance allowance(
+        {.calls = {3, 10}, .ofCalls = {100, 0}, .others = {1, 0}, .open = 2, .connections = 1},
+        from);
     const auto call = [&](milliseconds at) {
         return allowance.take(Kind::kCall, false, from + at);
     };
@@ -159,7 +161,9 @@ TEST(AllowanceTest, CallsComeBackWithTimeAndThoseThatAreOpenCount) {
 
 TEST(AllowanceTest, CallsThatNeverBeginAreForgotten) {
     const Allowance::Time from{};
-    Allowance allowance({.calls = {100, 0}, .ofCalls = {0, 0}, .others = {0, 0}, .open = 1}, from);
+    Allowance allowance(
+        {.calls = {100, 0}, .ofCalls = {0, 0}, .others = {0, 0}, .open = 1, .connections = 1},
+        from);
     EXPECT_TRUE(allowance.take(Kind::kCall, false, from));
     EXPECT_FALSE(allowance.take(Kind::kCall, false, from));
     EXPECT_TRUE(allowance.take(Kind::kCall, false, from + milliseconds(100)));
@@ -167,12 +171,13 @@ TEST(AllowanceTest, CallsThatNeverBeginAreForgotten) {
 
 TEST(AllowanceTest, CallsOfAConnectionThatIsGoneCountUntilTheyEnd) {
     const Allowance::Time now{};
-    const Allowance::Limits two{{100, 0}, {0, 0}, {0, 0}, 2};
+    const Allowance::Limits two{{100, 0}, {0, 0}, {0, 0}, 2, 1};
     const auto allowance = std::make_shared<Allowance>(two, now);
     auto share = std::make_shared<service::Share>(std::make_shared<Allowance>(two, now));
     EXPECT_TRUE(share->take(Kind::kCall, now));
     EXPECT_TRUE(share->take(Kind::kCall, now));
-    share->moveTo(allowance);
+    EXPECT_TRUE(share->moveTo(allowance));
+    EXPECT_FALSE(allowance->addConnection()) << "one may be";
     EXPECT_FALSE(allowance->take(Kind::kCall, false, now));
     auto begun = share->callBegins();
     share.reset();
@@ -188,7 +193,7 @@ TEST(FrontTest, OfOneWhoSignedInGrpcHasNoMoreCallsThanItCarriesOut) {
     SilentCallers hasty(door.address, 1);
     hasty.say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(1));
-    door.front.signedIn(door.name(0), "eve");
+    EXPECT_TRUE(door.front.signedIn(door.name(0), "eve").ok());
     const std::string call = frame(kHeaders, "four") + frame(kReset, "why?");
     std::string calls;
     for (int i = 0; i < 400; ++i) calls += call;
@@ -209,11 +214,11 @@ TEST(FrontTest, ConnectionsOfOnePrincipalShareWhatItMayDo) {
     SilentCallers hasty(door.address, 4);
     hasty.say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(4));
-    for (size_t i = 0; i < 4; ++i) door.front.signedIn(door.name(i), "eve");
+    for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(door.front.signedIn(door.name(i), "eve").ok());
     SilentCallers other(door.address, 1);
     other.say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(5));
-    door.front.signedIn(door.name(4), "adam");
+    EXPECT_TRUE(door.front.signedIn(door.name(4), "adam").ok());
     const std::string call = frame(kHeaders, "four");
     const auto from = std::chrono::steady_clock::now();
     hasty.say(frames(kHeaders, "four", 400));
@@ -230,6 +235,25 @@ TEST(FrontTest, ConnectionsOfOnePrincipalShareWhatItMayDo) {
               Front::kPrincipal.open + 4 + Allowance::kForgottenASecond * (seconds.count() + 1));
 }
 
+TEST(FrontTest, APrincipalHasSoManyConnectionsAndNoMore) {
+    Door door(kForever);
+    std::vector<std::unique_ptr<SilentCallers>> many;
+    const auto next = [&] {
+        many.push_back(std::make_unique<SilentCallers>(door.address, 1));
+        many.back()->say(kPreface);
+        const auto number = static_cast<int>(many.size());
+        EXPECT_TRUE(door.awaitAccepted(number));
+        return door.front.signedIn(door.name(many.size() - 1), "eve");
+    };
+    for (int i = 0; i < Front::kPrincipal.connections; ++i) EXPECT_TRUE(next().ok()) << i;
+    const absl::Status refused = next();
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("eve has 64 connections open"));
+    EXPECT_TRUE(door.front.signedIn(door.name(many.size() - 1), "adam").ok());
+    many.front().reset();
+    bool in = false;
+    EXPECT_TRUE(comesTrue([&] { return in || (in = next().ok()); }));
+}
+
 TEST(FrontTest, OfAStrangerGrpcHasAFewCallsHoweverManyCome) {
     Door door(kForever, false);
     SilentCallers loud(door.address, 1);
@@ -237,7 +261,7 @@ TEST(FrontTest, OfAStrangerGrpcHasAFewCallsHoweverManyCome) {
     ASSERT_TRUE(door.awaitAccepted(1));
     EXPECT_EQ(door.bytesOf(0), kPreface.size() + 8 * frame(kHeaders, "four").size());
     EXPECT_EQ(loud.ended(), 0u) << "it may sign in yet";
-    door.front.signedIn(door.name(0), "eve");
+    EXPECT_TRUE(door.front.signedIn(door.name(0), "eve").ok());
     const size_t fifty = 50 * frame(kHeaders, "four").size();
     EXPECT_GE(door.bytesOf(0, fifty), fifty);
 }
@@ -282,7 +306,7 @@ TEST(FrontTest, WhatGrpcSaysComesWholeAlsoWhenItCloses) {
     SilentCallers caller(door.address, 1);
     caller.say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(1));
-    door.front.signedIn(door.name(0), "eve");
+    EXPECT_TRUE(door.front.signedIn(door.name(0), "eve").ok());
     std::string said(3 << 20, '\0');
     for (size_t i = 0; i < said.size(); ++i) said[i] = static_cast<char>(i * 31 >> 3);
     std::jthread grpc([&] {
@@ -300,10 +324,10 @@ TEST(FrontTest, WhatGrpcSaysComesWholeAlsoWhenItCloses) {
 
 TEST(FrontTest, WhoeverTakesNothingIsNotReadForMemory) {
     Door door(kForever, false);
-    SilentCallers caller(door.address, 1);
-    caller.say(kPreface);
+    auto caller = std::make_unique<SilentCallers>(door.address, 1);
+    caller->say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(1));
-    door.front.signedIn(door.name(0), "eve");
+    EXPECT_TRUE(door.front.signedIn(door.name(0), "eve").ok());
     const std::string piece(1 << 16, 'x');
     size_t taken = 0;
     for (pollfd room{door.end(0), POLLOUT, 0}; ::poll(&room, 1, 1000) == 1;)
@@ -311,7 +335,13 @@ TEST(FrontTest, WhoeverTakesNothingIsNotReadForMemory) {
             std::max<ssize_t>(::send(door.end(0), piece.data(), piece.size(), MSG_DONTWAIT), 0));
     // Three buffers of the kernel, and one here.
     EXPECT_LT(taken, size_t{16} << 20);
-    EXPECT_EQ(caller.ended(), 0u);
+    EXPECT_EQ(caller->ended(), 0u);
+    // Nothing that was not sent keeps a connection.
+    caller.reset();
+    door.letGo();
+    const auto from = std::chrono::steady_clock::now();
+    EXPECT_TRUE(comesTrue([&] { return door.front.find(door.name(0)) == nullptr; }));
+    EXPECT_LT(std::chrono::steady_clock::now() - from, service::Connection::kLeaves / 2);
 }
 
 TEST(FrontTest, OneThatIsOverHasItsPlaceUntilGrpcLetsGoOfIt) {
@@ -350,7 +380,7 @@ TEST(FrontTest, OfWhoeverSignedInTheRestComesToo) {
     SilentCallers known(door.address, 1);
     known.say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(1));
-    door.front.signedIn(door.name(0), "eve");
+    EXPECT_TRUE(door.front.signedIn(door.name(0), "eve").ok());
     const std::string much = frame(kData, std::string(1 << 20, 'x'));
     std::jthread rest([&] { known.say(much); });
     EXPECT_EQ(door.bytesOf(0), kPreface.size() + much.size());
@@ -361,7 +391,7 @@ TEST(FrontTest, WhoeverSignedInStaysAndOthersAreOutInTime) {
     SilentCallers known(door.address, 1);
     known.say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(1));
-    door.front.signedIn(door.name(0), "eve");
+    EXPECT_TRUE(door.front.signedIn(door.name(0), "eve").ok());
     known.say(frame(kData, std::string(Front::kMostBytes + 1, 'x')));
     SilentCallers slow(door.address, 3);
     slow.say(kPreface);
