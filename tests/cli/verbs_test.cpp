@@ -9,6 +9,7 @@
 
 #include "backend/cli/cli.h"
 #include "backend/client/job_source.h"
+#include "backend/common/file_system.h"
 #include "backend/model/json.h"
 #include "backend/service/job_text.h"
 #include "tests/cli/said.h"
@@ -452,6 +453,9 @@ TEST_F(VerbsTest, RunsShowEventsLedgerAndExportReadTheHistory) {
     size_t lines = 0;
     for (std::string line; std::getline(in, line);) ++lines;
     EXPECT_EQ(lines, 7u);
+    std::ofstream(file) << "old";
+    EXPECT_EQ(ask({"export", "nope", "-o", file}).code, cli::kNotFound);
+    EXPECT_EQ(readAtMost(file, 100).value(), "old") << "what was there is replaced whole or not";
     EXPECT_EQ(ask({"show", "nope"}).code, cli::kNotFound);
     EXPECT_EQ(ask({"export", "--what", "events", "--format", "csv"}).code, cli::kInvalid);
 }
