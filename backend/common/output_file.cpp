@@ -22,7 +22,8 @@ absl::Status cannot(const char* what, const std::string& path) {
     const int error = errno;
     const std::string text = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
     if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-        return absl::ResourceExhaustedError(text + "; make room or choose another place");
+        return absl::ResourceExhaustedError(text + roomAt(path) +
+                                            "; make room or choose another place");
     return absl::UnavailableError(text);
 }
 
