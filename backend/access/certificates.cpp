@@ -13,7 +13,9 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
+#include <utility>
 
+#include "absl/time/time.h"
 #include "backend/common/file_system.h"
 #include "backend/model/names.h"
 
@@ -261,6 +263,46 @@ std::vector<std::string> serialsOf(X509_CRL* crl) {
     return out;
 }
 
+/// A list of revoked certificates, of which an authority vouched that it is its own.
+struct RevokedList {
+    std::vector<std::string> serials;
+    int64_t issuedS = 0;
+    std::string authority;  ///< its public key
+};
+
+std::string keyOf(X509* certificate) {
+    unsigned char* der = nullptr;
+    const int bytes = ::i2d_X509_PUBKEY(::X509_get_X509_PUBKEY(certificate), &der);
+    std::string key(reinterpret_cast<const char*>(der), bytes > 0 ? static_cast<size_t>(bytes) : 0);
+    ::OPENSSL_free(der);
+    return key;
+}
+
+absl::StatusOr<RevokedList> listOf(std::string_view crlPem, std::string_view caPem) {
+    auto crl = crlOf(crlPem);
+    if (!crl.ok()) return crl.status();
+    for (const X509Ptr& root : allOf(caPem)) {
+        const bool its = ::X509_CRL_verify(crl->get(), ::X509_get0_pubkey(root.get())) == 1;
+        ::ERR_clear_error();
+        if (its)
+            return RevokedList{serialsOf(crl->get()),
+                               secondsOf(::X509_CRL_get0_lastUpdate(crl->get())),
+                               keyOf(root.get())};
+    }
+    return absl::InvalidArgumentError(
+        "expected the list of an authority in ca.pem, found another's");
+}
+
+/// Empty where nothing was revoked yet.
+absl::StatusOr<RevokedList> listIn(const fs::path& authority) {
+    if (!fs::exists(authority / "crl.pem")) return RevokedList();
+    const auto text = readText(authority / "crl.pem");
+    if (!text.ok()) return text.status();
+    const auto ca = readText(authority / "ca.pem");
+    if (!ca.ok()) return ca.status();
+    return listOf(*text, *ca);
+}
+
 absl::Status keep(const fs::path& authority, X509* certificate) {
     const std::string serial = serialOf(::X509_get0_serialNumber(certificate));
     return write(authority / "issued" / (serial + ".pem"), pemOf(certificate), 0600);
@@ -431,12 +473,9 @@ absl::StatusOr<std::vector<Certificate>> Authority::issued() const {
 }
 
 absl::StatusOr<std::vector<std::string>> Authority::revoked() const {
-    if (!fs::exists(folder_ / "crl.pem")) return std::vector<std::string>();
-    const auto text = readText(folder_ / "crl.pem");
-    if (!text.ok()) return text.status();
-    const auto ca = readText(folder_ / "ca.pem");
-    if (!ca.ok()) return ca.status();
-    return revokedBy(*text, *ca);
+    auto list = listIn(folder_);
+    if (!list.ok()) return list.status();
+    return std::move(list->serials);
 }
 
 absl::StatusOr<std::vector<Certificate>> Authority::revoke(const std::string& nameOrSerial,
@@ -445,8 +484,9 @@ absl::StatusOr<std::vector<Certificate>> Authority::revoke(const std::string& na
     if (!held.ok()) return held.status();
     auto signer = signerOf(folder_);
     if (!signer.ok()) return signer.status();
-    auto serials = revoked();
-    if (!serials.ok()) return serials.status();
+    auto before = listIn(folder_);
+    if (!before.ok()) return before.status();
+    std::vector<std::string>& serials = before->serials;
     const auto all = issued();
     if (!all.ok()) return all.status();
     std::vector<Certificate> fresh;
@@ -454,21 +494,23 @@ absl::StatusOr<std::vector<Certificate>> Authority::revoke(const std::string& na
     for (const Certificate& one : *all) {
         if (one.name != nameOrSerial && one.serial != nameOrSerial) continue;
         known = true;
-        if (std::ranges::find(*serials, one.serial) == serials->end()) fresh.push_back(one);
+        if (std::ranges::find(serials, one.serial) == serials.end()) fresh.push_back(one);
     }
     if (!known)
         return absl::NotFoundError(concat("this authority issued nothing to \"", nameOrSerial,
                                           "\"; see bulkheadctl certs list"));
-    for (const Certificate& one : fresh) serials->push_back(one.serial);
+    for (const Certificate& one : fresh) serials.push_back(one.serial);
     const CrlPtr crl(::X509_CRL_new());
-    const std::unique_ptr<ASN1_TIME, Freed<&ASN1_TIME_free>> now(::ASN1_TIME_set(nullptr, nowS));
+    // Later than the list before, whatever the clock says: by that a daemon tells which is newer.
+    const int64_t issuedS = std::max(nowS, before->issuedS + 1);
+    const std::unique_ptr<ASN1_TIME, Freed<&ASN1_TIME_free>> now(::ASN1_TIME_set(nullptr, issuedS));
     const std::unique_ptr<ASN1_TIME, Freed<&ASN1_TIME_free>> next(
-        ::ASN1_TIME_set(nullptr, nowS + kAuthorityDays * kDayS));
+        ::ASN1_TIME_set(nullptr, issuedS + kAuthorityDays * kDayS));
     ::X509_CRL_set_version(crl.get(), 1);
     ::X509_CRL_set_issuer_name(crl.get(), ::X509_get_subject_name(signer->certificate.get()));
     ::X509_CRL_set1_lastUpdate(crl.get(), now.get());
     ::X509_CRL_set1_nextUpdate(crl.get(), next.get());
-    for (const std::string& serial : *serials) {
+    for (const std::string& serial : serials) {
         BIGNUM* number = nullptr;
         ::BN_hex2bn(&number, serial.c_str());
         const NumberPtr owned(number);
@@ -489,15 +531,27 @@ absl::StatusOr<std::vector<Certificate>> Authority::revoke(const std::string& na
 
 absl::StatusOr<std::vector<std::string>> revokedBy(std::string_view crlPem,
                                                    std::string_view caPem) {
-    auto crl = crlOf(crlPem);
-    if (!crl.ok()) return crl.status();
-    for (const X509Ptr& root : allOf(caPem)) {
-        const bool its = ::X509_CRL_verify(crl->get(), ::X509_get0_pubkey(root.get())) == 1;
-        ::ERR_clear_error();
-        if (its) return serialsOf(crl->get());
+    auto list = listOf(crlPem, caPem);
+    if (!list.ok()) return list.status();
+    return std::move(list->serials);
+}
+
+absl::StatusOr<std::vector<std::string>> RevokedLists::take(std::string_view crlPem,
+                                                            std::string_view caPem) {
+    auto list = listOf(crlPem, caPem);
+    if (!list.ok()) return list.status();
+    int64_t& newest = newestS_[list->authority];
+    if (list->issuedS < newest) {
+        const auto text = [](int64_t seconds) {
+            return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::FromUnixSeconds(seconds),
+                                    absl::UTCTimeZone());
+        };
+        return absl::FailedPreconditionError(
+            concat("the list was issued ", text(list->issuedS), ", and one issued ", text(newest),
+                   " was read before: it lacks what was revoked since"));
     }
-    return absl::InvalidArgumentError(
-        "expected the list of an authority in ca.pem, found another's");
+    newest = list->issuedS;
+    return std::move(list->serials);
 }
 
 }  // namespace bulkhead::access

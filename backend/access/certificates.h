@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,5 +74,18 @@ class Authority {
 /// Serial numbers that a crl.pem revokes, if one of the authorities in `caPem` signed it;
 /// InvalidArgument otherwise.
 absl::StatusOr<std::vector<std::string>> revokedBy(std::string_view crlPem, std::string_view caPem);
+
+/// The lists of revoked certificates that were put in one place, one after the other: an old one,
+/// however genuine, gives no certificate back that a newer one revoked. Thread: externally
+/// serialised.
+class RevokedLists {
+  public:
+    /// As revokedBy(); FailedPrecondition for a list that its authority issued before the newest of
+    /// it that was taken.
+    absl::StatusOr<std::vector<std::string>> take(std::string_view crlPem, std::string_view caPem);
+
+  private:
+    std::map<std::string, int64_t> newestS_;  ///< when it was issued, Unix time, by authority
+};
 
 }  // namespace bulkhead::access

@@ -12,6 +12,7 @@
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
 #include "backend/common/file_system.h"
+#include "backend/common/output_file.h"
 #include "backend/model/command_text.h"
 #include "backend/model/json.h"
 #include "backend/model/units.h"
@@ -272,13 +273,12 @@ int show(const Cli& cli, const std::string& run, uint64_t id, const std::string&
                               " campaigns.",
                           "See bulkheadctl campaign list.", false});
     if (!html.empty()) {
-        std::ofstream out(html, std::ios::binary | std::ios::trunc);
-        out << campaign::reportHtml(state, *campaign, run == "latest" ? state.spec.name : run,
-                                    nowNs());
-        out.flush();
-        if (!out)
+        const std::string name = run == "latest" ? state.spec.name : run;
+        const absl::Status written =
+            writeWhole(html, campaign::reportHtml(state, *campaign, name, nowNs()));
+        if (!written.ok())
             return fail(cli, {client::FailureCode::kInvalid, "Cannot write the report",
-                              html + " cannot be written.", "Choose another place.", false});
+                              std::string(written.message()), "Choose another place.", false});
     }
     if (cli.json) {
         model::Json out = campaignJson(state, *campaign);

@@ -36,15 +36,25 @@ int listJobs(const Cli& cli) {
     return kOk;
 }
 
+client::Failure startCutOff() {
+    return {client::FailureCode::kCancelled, "Interrupted before the daemon answered",
+            "It gives the job up if it was still checking it, else it starts it all the same.",
+            "bulkheadctl jobs says which; bulkheadctl stop --job ID --without-checkpoint ends it.",
+            false};
+}
+
 int start(const Cli& cli, const client::JobSource& source) {
     const auto text = client::readJob(source);
     if (!text.ok()) return fail(cli, text.failure());
     auto session = Session::open(cli);
     if (!session.ok()) return fail(cli, session.failure());
-    const auto job = session.value()->await<model::JobInfo>(
+    const Interrupts interrupts;
+    const auto job = session.value()->awaitUnless<model::JobInfo>(
+        interrupts,
         [&](client::Client& c, auto reply) { c.startJob(text.value(), {}, std::move(reply)); });
-    if (!job.ok()) return fail(cli, job.failure());
-    printJob(cli, job.value());
+    if (!job) return fail(cli, startCutOff());
+    if (!job->ok()) return fail(cli, job->failure());
+    printJob(cli, job->value());
     return kOk;
 }
 

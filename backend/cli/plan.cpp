@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -45,16 +44,14 @@ int import(const Cli& cli, const RoutingArguments& arguments, const std::string&
     const auto recording = readRouting(arguments);
     if (!recording.ok()) return fail(cli, recording.failure());
     const bool toFile = !file.empty() && file != "-";
-    std::ofstream out;
-    if (toFile) out.open(file, std::ios::binary | std::ios::trunc);
-    std::ostream& to = toFile ? out : std::cout;
-    const absl::Status written = planner::writeLines(recording.value(), to);
+    const absl::Status written = toFile ? writeRecording(recording.value(), file)
+                                        : planner::writeLines(recording.value(), std::cout);
     if (!written.ok()) return fail(cli, planFailure("Cannot write the recording", written));
-    to.flush();
-    if (!to)
-        return fail(cli, {client::FailureCode::kInvalid, "Cannot write the recording",
-                          (toFile ? file : std::string("standard output")) + " cannot be written.",
-                          "Choose another place with -o.", false});
+    std::cout.flush();
+    if (!std::cout)
+        return fail(cli,
+                    {client::FailureCode::kInvalid, "Cannot write the recording",
+                     "standard output cannot be written.", "Choose another place with -o.", false});
     tell(cli, recording.value(), toFile ? file : "");
     return kOk;
 }

@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include "backend/cli/plan_files.h"
 #include "backend/cli/session.h"
 #include "backend/common/threads.h"
-#include "backend/planner/export/recording_lines.h"
 #include "backend/planner/live/captured.h"
 
 namespace bulkhead::cli {
@@ -136,13 +134,8 @@ int capture(const Cli& cli, const std::string& wanted, uint64_t tokens, const st
     const std::vector<RoutedSample> samples = caught.samples();
     const auto recording = planner::captured(state, samples);
     if (!recording.ok()) return refuseCapture(cli, job.value(), recording.status());
-    std::ofstream out(path, std::ios::trunc);
-    const absl::Status written = planner::writeLines(*recording, out);
-    out.close();
-    if (!written.ok() || !out)
-        return refuseCapture(
-            cli, job.value(),
-            written.ok() ? absl::UnavailableError(path + ": cannot be written") : written);
+    if (const absl::Status written = writeRecording(*recording, path); !written.ok())
+        return refuseCapture(cli, job.value(), written);
     if (!cli.json)
         std::printf("%s: %zu samples, %llu tokens\n", path.c_str(), samples.size(),
                     static_cast<unsigned long long>(recording->routing->tokens()));

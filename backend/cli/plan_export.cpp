@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "backend/cli/cli.h"
 #include "backend/cli/plan_files.h"
 #include "backend/cli/plan_routing.h"
+#include "backend/common/output_file.h"
 #include "backend/planner/export/engine_files.h"
 
 namespace bulkhead::cli {
@@ -30,12 +30,9 @@ int exportPlan(const Cli& cli, const ExportArguments& arguments) {
     if (arguments.out.empty() || arguments.out == "-") {
         std::fwrite(file->text.data(), 1, file->text.size(), stdout);
     } else {
-        std::ofstream out(arguments.out, std::ios::binary | std::ios::trunc);
-        out << file->text;
-        if (!out.flush())
+        if (const absl::Status s = writeWhole(arguments.out, file->text); !s.ok())
             return fail(cli, {client::FailureCode::kInvalid, "Cannot write the export",
-                              arguments.out + " cannot be written.",
-                              "Choose another place with -o.", false});
+                              std::string(s.message()), "Choose another place with -o.", false});
     }
     for (const std::string& note : file->notes)
         if (!cli.json) std::fprintf(stderr, "note: %s\n", note.c_str());

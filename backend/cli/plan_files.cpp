@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cli/plan_files.h"
 
-#include <fstream>
-
 #include "backend/common/file_system.h"
+#include "backend/common/output_file.h"
+#include "backend/planner/export/recording_lines.h"
 #include "backend/planner/plan/plan_json.h"
 #include "backend/planner/solve/drawn_routing.h"
 #include "backend/planner/topology/topology_toml.h"
@@ -32,9 +32,17 @@ absl::StatusOr<Plan> readPlan(const std::string& path) {
 }
 
 absl::Status writePlan(const Plan& plan, const std::string& path) {
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out << formatPlan(plan) << "\n";
-    return out.flush() ? absl::OkStatus() : absl::UnavailableError(path + " cannot be written");
+    return writeWhole(path, formatPlan(plan) + "\n");
+}
+
+absl::Status writeRecording(const Recording& recording, const std::string& path) {
+    const auto file = OutputFile::create(path, true);
+    if (!file.ok()) return file.status();
+    OutputStream out(**file);
+    absl::Status written = writeLines(recording, out);
+    out.flush();
+    if (!out.status().ok()) return out.status();
+    return written.ok() ? (*file)->publish() : written;
 }
 
 client::Result<Recording> orDrawTokens(Recording recording, uint64_t seed) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -10,6 +9,7 @@
 #include "backend/cli/cli.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
+#include "backend/common/output_file.h"
 #include "backend/model/event_json.h"
 
 namespace bulkhead::cli {
@@ -72,29 +72,46 @@ int events(const Cli& cli, model::EventQuery query, uint64_t limit) {
 }
 
 /// Collects an export into a stream; the pieces come on the client's thread.
-int exportTo(const Cli& cli, const ExportRequest& request, std::ostream& out) {
-    auto session = Session::open(cli);
-    if (!session.ok()) return fail(cli, session.failure());
-    const auto done = session.value()->await<client::Done>([&](client::Client& c, auto reply) {
-        c.exportRun(
-            request, [&out](std::string piece) { out << piece; }, std::move(reply));
-    });
+int collect(const Cli& cli, const ExportRequest& request, std::ostream& out) {
+    std::optional<client::Result<client::Done>> done;
+    {
+        auto session = Session::open(cli);
+        if (!session.ok()) return fail(cli, session.failure());
+        const Interrupts interrupts;
+        done = session.value()->awaitUnless<client::Done>(
+            interrupts, [&](client::Client& c, auto reply) {
+                c.exportRun(
+                    request, [&out](std::string piece) { out << piece; }, std::move(reply));
+            });
+    }  // no piece comes any more
     out.flush();
-    if (!done.ok()) return fail(cli, done.failure());
-    if (!out)
-        return fail(cli, {client::FailureCode::kInvalid, "Cannot write the export",
-                          "The disk is full, or the reader of the pipe went away.",
-                          "Choose another place with -o.", false});
-    return kOk;
+    if (!done) return kInterrupted;
+    return done->ok() ? kOk : fail(cli, done->failure());
 }
 
-int exportRun(const Cli& cli, const ExportRequest& request, const std::string& file) {
-    if (file.empty() || file == "-") return exportTo(cli, request, std::cout);
-    std::ofstream out(file, std::ios::binary | std::ios::trunc);
-    if (!out)
-        return fail(cli, {client::FailureCode::kInvalid, "Cannot write the export",
-                          file + " cannot be written.", "Choose another place with -o.", false});
-    return exportTo(cli, request, out);
+int cannotWrite(const Cli& cli, std::string cause) {
+    return fail(cli, {client::FailureCode::kInvalid, "Cannot write the export", std::move(cause),
+                      "Choose another place with -o.", false});
+}
+
+int exportToOutput(const Cli& cli, const ExportRequest& request) {
+    const int code = collect(cli, request, std::cout);
+    if (code != kOk || std::cout) return code;
+    return cannotWrite(cli, "The disk is full, or the reader of the pipe went away.");
+}
+
+int exportRun(const Cli& cli, const ExportRequest& request, const std::string& path) {
+    if (path.empty() || path == "-") return exportToOutput(cli, request);
+    const auto file = OutputFile::create(path, true);
+    if (!file.ok()) return cannotWrite(cli, std::string(file.status().message()));
+    OutputStream out(**file);
+    const int code = collect(cli, request, out);
+    if (code == kInterrupted)
+        std::fprintf(stderr, "bulkheadctl: Interrupted: %s is as it was before.\n", path.c_str());
+    if (code != kOk) return code;
+    absl::Status written = out.status();
+    if (written.ok()) written = (*file)->publish();
+    return written.ok() ? kOk : cannotWrite(cli, std::string(written.message()));
 }
 
 std::string shortNumber(const model::Json& row, const char* key, const char* format) {
@@ -123,9 +140,9 @@ std::string allToAll(const model::Json& row) {
 int ledger(const Cli& cli, ExportRequest request) {
     request.what = ExportWhat::kLedger;
     request.format = ExportFormat::kJsonLines;
-    if (cli.json) return exportTo(cli, request, std::cout);
+    if (cli.json) return exportToOutput(cli, request);
     std::stringstream text;
-    if (const int code = exportTo(cli, request, text); code != kOk) return code;
+    if (const int code = collect(cli, request, text); code != kOk) return code;
     std::vector<std::vector<std::string>> rows{
         {"STEP", "EPOCH", "ATTEMPT", "REPLICAS", "SAMPLES", "LOSS", "GRAD", "STEP MS",
          "EXCHANGE MS", "TOKENS/S", "REMOTE", "PLANNED", "ALL-TO-ALL MB", "HASHES"}};

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backend/cli/cli.h"
+#include "backend/cli/follow.h"
 #include "backend/client/client.h"
 #include "backend/client/private_daemon.h"
 #include "backend/model/run_state.h"
@@ -34,6 +37,19 @@ class Session {
         auto future = promise->get_future();
         start(*client_,
               [promise](client::Result<T> result) { promise->set_value(std::move(result)); });
+        return future.get();
+    }
+
+    /// As await(); nullopt once the program was interrupted: what came of the call is not known.
+    template <class T, class Start>
+    std::optional<client::Result<T>> awaitUnless(const Interrupts& interrupts, Start&& start) {
+        constexpr auto kLook = std::chrono::milliseconds(50);
+        auto promise = std::make_shared<std::promise<client::Result<T>>>();
+        auto future = promise->get_future();
+        start(*client_,
+              [promise](client::Result<T> result) { promise->set_value(std::move(result)); });
+        while (future.wait_for(kLook) != std::future_status::ready)
+            if (interrupts.count() > 0) return std::nullopt;
         return future.get();
     }
 

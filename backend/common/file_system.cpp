@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,8 +28,9 @@ namespace fs = std::filesystem;
 
 absl::Status failed(const char* what, const std::string& path, int error = errno) {
     const std::string text = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
-    if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-        return absl::ResourceExhaustedError(text);
+    if (error == ENOSPC || error == EDQUOT)
+        return absl::ResourceExhaustedError(text + roomAt(path));
+    if (error == EFBIG) return absl::ResourceExhaustedError(text);
     return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
 }
 
@@ -344,6 +346,24 @@ absl::StatusOr<std::string> readTrusted(const std::string& path, uint64_t most) 
         return absl::PermissionDeniedError(
             absl::StrCat(path, " can be written by others; run chmod go-w ", path));
     return readToEnd(fd->get(), about, path, most);
+}
+
+std::string roomAt(const std::string& path) {
+    std::error_code error;
+    fs::path mount = fs::weakly_canonical(path, error);
+    struct stat here {
+    }, above{};
+    while (!error && ::stat(mount.c_str(), &here) != 0 && mount.has_relative_path())
+        mount = mount.parent_path();
+    while (mount.has_relative_path() && ::stat(mount.parent_path().c_str(), &above) == 0 &&
+           above.st_dev == here.st_dev)
+        mount = mount.parent_path();
+    struct statvfs room {};
+    if (error || ::statvfs(mount.c_str(), &room) != 0) return "";
+    const auto mib = [&](uint64_t blocks) { return blocks * room.f_frsize >> 20; };
+    return absl::StrCat(" (the file system at ", mount.string(), " has ", mib(room.f_bavail),
+                        " of ", mib(room.f_blocks), " MiB free",
+                        room.f_files > 0 && room.f_favail == 0 ? ", and no inodes)" : ")");
 }
 
 std::string folderOf(const std::string& path) {

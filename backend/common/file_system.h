@@ -91,6 +91,11 @@ absl::StatusOr<std::string> readAtMost(const std::string& path, uint64_t most);
 /// can write, and InvalidArgument for a pipe. Never waits for another process. Thread: any.
 absl::StatusOr<std::string> readTrusted(const std::string& path, uint64_t most);
 
+/// " (the file system at MOUNT has N of M MiB free)": of `path`, which need not be there; empty
+/// when nobody can tell. In whole MiB, so that a message repeated while a disk is full stays the
+/// same.
+std::string roomAt(const std::string& path);
+
 /// "a/b" of "a/b/c".
 std::string folderOf(const std::string& path);
 

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -105,17 +106,16 @@ void recoverJobs(runtime::Controller& controller, HistorySink& sink, const std::
         for (const std::string& run : *taken) spdlog::info("took up {} again", run);
 }
 
-/// Every job writes a checkpoint and ends, or has had its time.
+/// Every job writes a checkpoint and ends, or has had its time. False: not every job has ended.
 bool stopJobs(runtime::Controller& controller, Signals& signals) {
     controller.shutDown();
     const auto limit = std::chrono::steady_clock::now() + kStopLimit;
-    for (;;) {
-        bool all = true;
-        for (const runtime::JobStatus& job : controller.list()) all = all && isOver(job.phase);
-        if (all) return true;
+    while (controller.isEnding())
         // Asked a second time, it ends at once: ranks hold their state and are adopted later.
         if (std::chrono::steady_clock::now() > limit || signals.next(50) != 0) return false;
-    }
+    const std::vector<runtime::JobStatus> jobs = controller.list();
+    return std::all_of(jobs.begin(), jobs.end(),
+                       [](const runtime::JobStatus& job) { return isOver(job.phase); });
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class SqliteRunReader final : public RunReader {
                       const std::function<absl::Status(model::Event)>& take);
     bool exists(int64_t runId);
     absl::Status noRun(int64_t runId) const;
-    bool grows(int64_t runId);
+    bool growsBeyond(int64_t runId, uint64_t seq);
     std::vector<model::LedgerFinding> examine(int64_t runId,
                                               const std::function<void(const model::Event&)>& take);
 

@@ -151,6 +151,7 @@ absl::StatusOr<model::LedgerReport> SqliteRunReader::audit(int64_t runId, const 
         file_.string(), [&]() -> absl::StatusOr<model::LedgerReport> {
             model::LedgerAudit ledger;
             bool growing = false;
+            uint64_t lastSeq = 0;
             {
                 SQLite::Transaction oneMoment(*db_);
                 const absl::StatusOr<StoredRun> info = run(runId);
@@ -158,6 +159,7 @@ absl::StatusOr<model::LedgerReport> SqliteRunReader::audit(int64_t runId, const 
                 growing = info->phase != "interrupted" &&
                           info->phase != enumName(model::JobPhase::kFinished) &&
                           info->phase != enumName(model::JobPhase::kFailed);
+                lastSeq = info->lastSeq;
                 for (LedgerFinding& found :
                      examine(runId, [&](const model::Event& event) { ledger.add(event); }))
                     ledger.find(std::move(found));
@@ -165,7 +167,7 @@ absl::StatusOr<model::LedgerReport> SqliteRunReader::audit(int64_t runId, const 
             const auto steps = log();
             if (steps.ok()) {
                 const bool behind = !steps->empty() && steps->back().step != ledger.lastStep();
-                return ledger.report(*steps, growing && (!behind || grows(runId)));
+                return ledger.report(*steps, growing && (!behind || growsBeyond(runId, lastSeq)));
             }
             if (absl::IsFailedPrecondition(steps.status())) return steps.status();
             if (!absl::IsNotFound(steps.status()))
@@ -176,19 +178,18 @@ absl::StatusOr<model::LedgerReport> SqliteRunReader::audit(int64_t runId, const 
         });
 }
 
-/// True as soon as an event of the run is recorded; false when none is for some time. A job tells
-/// of its nodes and ranks every second, whatever it does.
-bool SqliteRunReader::grows(int64_t runId) {
+/// True as soon as an event of the run behind `seq` is recorded; false when none is for some time.
+/// A job tells of its nodes and ranks every second, whatever it does, and of its end.
+bool SqliteRunReader::growsBeyond(int64_t runId, uint64_t seq) {
     constexpr auto kPatience = std::chrono::seconds(5);
     constexpr auto kLook = std::chrono::milliseconds(50);
     const auto last = [&] {
         SQLite::Statement query(*db_, "SELECT MAX(seq) FROM events WHERE run = ?");
         query.bind(1, runId);
-        return query.executeStep() ? query.getColumn(0).getInt64() : 0;
+        return query.executeStep() ? static_cast<uint64_t>(query.getColumn(0).getInt64()) : 0;
     };
-    const int64_t before = last();
     const auto until = std::chrono::steady_clock::now() + kPatience;
-    while (last() == before) {
+    while (last() <= seq) {
         if (std::chrono::steady_clock::now() > until) return false;
         std::this_thread::sleep_for(kLook);
     }

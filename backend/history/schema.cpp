@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "backend/common/file_system.h"
 #include "backend/history/store_status.h"
 #include "backend/model/names.h"
 
@@ -278,7 +279,7 @@ absl::Status createFile(const fs::path& file) {
         return absl::InvalidArgumentError(concat(file.string(), ": a folder; name a run file"));
     if (errno == ENOSPC)
         return absl::ResourceExhaustedError(
-            concat(file.string(), ": no room left on the disk; free some"));
+            concat(file.string(), ": no room left on the disk", roomAt(file), "; free some"));
     return absl::PermissionDeniedError(
         concat(file.string(), ": cannot be opened for writing (", cause,
                "); check that the folder exists and may be written"));

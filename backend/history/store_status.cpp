@@ -3,6 +3,7 @@
 
 #include <sqlite3.h>
 
+#include "backend/common/file_system.h"
 #include "backend/model/names.h"
 
 namespace bulkhead::history {
@@ -19,8 +20,9 @@ absl::Status statusOf(const SQLite::Exception& error, const std::string& file) {
     const std::string cause = error.what();
     switch (error.getErrorCode() & 0xff) {
         case SQLITE_FULL:
-            return absl::ResourceExhaustedError(
-                concat(file, ": no room left on the disk; free some and writing goes on"));
+            return absl::ResourceExhaustedError(concat(file, ": no room left on the disk",
+                                                       roomAt(file),
+                                                       "; free some and writing goes on"));
         case SQLITE_NOTADB:
             return absl::InvalidArgumentError(
                 concat(file, ": not an SQLite file; name a file that Bulkhead wrote"));

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "backend/interchange/output_file.h"
+#include "backend/common/output_file.h"
 #include "backend/runtime/checkpoint/tensor_table.h"
 
 /// A file as torch.save() writes it: a zip of stored entries with a pickle, the tensors' bytes, and

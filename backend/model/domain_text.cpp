@@ -14,6 +14,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "backend/common/file_system.h"
 #include "backend/model/names.h"
 
 namespace bulkhead::model {
@@ -94,8 +95,9 @@ absl::Status cannotWrite(const fs::path& path, int error) {
     const std::string text =
         concat("the training text cannot be copied to ", path.string(), ": ", std::strerror(error));
     if (error == ENOSPC || error == EDQUOT)
-        return absl::ResourceExhaustedError(concat(
-            text, "; make room there, or set data_copy_bytes = 0 to train from where it is"));
+        return absl::ResourceExhaustedError(
+            concat(text, roomAt(path),
+                   "; make room there, or set data_copy_bytes = 0 to train from where it is"));
     return absl::UnavailableError(
         concat(text, "; check the folder, or set data_copy_bytes = 0 to train from where it is"));
 }

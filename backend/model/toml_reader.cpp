@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/model/toml_reader.h"
 
+#include <algorithm>
 #include <sstream>
 
 namespace bulkhead::model {
@@ -19,7 +20,53 @@ std::string found(const toml::node& node) {
     return shortened(out.str(), kShown);
 }
 
+/// Index of the last character of the string that begins at `at`; the end of a line ends one that
+/// has no end.
+size_t endOfString(std::string_view text, size_t at) {
+    const char quote = text[at];
+    const std::string three(3, quote);
+    const bool isLong = text.substr(at, 3) == three;
+    for (size_t i = at + (isLong ? 3 : 1); i < text.size(); ++i) {
+        if (quote == '"' && text[i] == '\\') {
+            ++i;
+        } else if (isLong && text.substr(i, 3) == three) {
+            size_t end = i + 2;  // two more may belong to what is quoted
+            while (end + 1 < text.size() && text[end + 1] == quote && end < i + 4) ++end;
+            return end;
+        } else if (!isLong && (text[i] == quote || text[i] == '\n')) {
+            return i;
+        }
+    }
+    return text.size();
+}
+
+/// "a.b.c" has three.
+size_t mostKeyParts(std::string_view text) {
+    size_t most = 1, parts = 1;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (c == '"' || c == '\'') {
+            i = endOfString(text, i);
+        } else if (c == '.') {
+            most = std::max(most, ++parts);
+        } else if (c == '#') {
+            i = std::min(text.find('\n', i), text.size());
+            parts = 1;
+        } else if (std::string_view("\n=,[{").find(c) != std::string_view::npos) {
+            parts = 1;
+        }
+    }
+    return most;
+}
+
 }  // namespace
+
+absl::Status checkKeys(std::string_view text, std::string_view file) {
+    const size_t parts = mostKeyParts(text);
+    if (parts <= kMostKeyParts) return absl::OkStatus();
+    return absl::InvalidArgumentError(concat(
+        file, ": a key has ", parts, " parts with dots between; expected at most ", kMostKeyParts));
+}
 
 void TomlReader::enter(std::string_view key, const toml::node& node) {
     const bool isIndex = !key.empty() && key.front() == '[';
@@ -59,6 +106,7 @@ absl::Status parseToml(std::string_view text, std::string_view file, toml::table
     if (text.size() > kLargest)
         return absl::InvalidArgumentError(
             concat(file, ": larger than 1 MiB; expected a job file, which is a few lines of TOML"));
+    if (absl::Status s = checkKeys(text, file); !s.ok()) return s;
     try {
         out = toml::parse(text);
     } catch (const toml::parse_error& e) {

@@ -130,6 +130,12 @@ class TomlReader {
     absl::Status status_;
 };
 
+/// Each part of a key ("a.b.c" has three) is a table in another, and tables are read and freed by
+/// recursion: a longer key than any file needs would take the stack of whoever reads it.
+constexpr size_t kMostKeyParts = 16;
+/// InvalidArgument when a key of this TOML has more.
+[[nodiscard]] absl::Status checkKeys(std::string_view text, std::string_view file);
+
 /// The root table; InvalidArgument with file, line and cause when it is no TOML.
 [[nodiscard]] absl::Status parseToml(std::string_view text, std::string_view file,
                                      toml::table& out);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/service/job_text.h"
 
-#include <toml++/toml.h>
 #include <sstream>
+
+#include "backend/model/toml_reader.h"
 
 namespace bulkhead::service {
 namespace {
@@ -14,6 +15,7 @@ absl::Status apply(toml::table& root, const std::string& one) {
         return absl::InvalidArgumentError("\"" + one + "\" is no override; write it as key=value");
     const std::string key = one.substr(0, equals);
     const std::string value = one.substr(equals + 1);
+    if (absl::Status s = model::checkKeys(key, "override"); !s.ok()) return s;
     toml::table* table = &root;
     size_t begin = 0;
     for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', begin)) {
@@ -28,12 +30,11 @@ absl::Status apply(toml::table& root, const std::string& one) {
     const std::string leaf = key.substr(begin);
     if (leaf.empty())
         return absl::InvalidArgumentError("override " + key + " ends in a dot; name a key");
-    try {
-        const toml::table parsed = toml::parse("v = " + value);
+    toml::table parsed;
+    if (model::parseToml("v = " + value, key, parsed).ok())
         parsed.get("v")->visit([&](const auto& node) { table->insert_or_assign(leaf, node); });
-    } catch (const toml::parse_error&) {
+    else
         table->insert_or_assign(leaf, value);
-    }
     return absl::OkStatus();
 }
 
@@ -52,24 +53,22 @@ absl::StatusOr<model::JobSpec> parseJobText(const std::string& text, const std::
                                             const model::MayReadModel& mayRead) {
     const std::string name = fileName.empty() ? "job" : fileName;
     if (overrides.empty()) return model::parseJob(text, name, baseDir, mayRead);
-    try {
-        toml::table table = toml::parse(text, name);
-        for (const std::string& one : overrides)
-            if (absl::Status status = apply(table, one); !status.ok()) return status;
-        std::ostringstream merged;
-        merged << table;
-        auto spec = model::parseJob(merged.str(), name, baseDir, mayRead);
-        if (spec.ok()) return spec;
-        // The merged text has lines of its own that nobody can look up.
-        const std::string what = withoutPlace(std::string(spec.status().message()), name);
-        const auto plain = model::parseJob(text, name, baseDir, mayRead);
-        if (!plain.ok() && withoutPlace(std::string(plain.status().message()), name) == what)
-            return plain;
-        return absl::Status(spec.status().code(), name + " with overrides: " + what);
-    } catch (const toml::parse_error&) {
-        // It says the same, with file and line.
+    toml::table table;
+    // It says why, with file and line.
+    if (!model::parseToml(text, name, table).ok())
         return model::parseJob(text, name, baseDir, mayRead);
-    }
+    for (const std::string& one : overrides)
+        if (absl::Status status = apply(table, one); !status.ok()) return status;
+    std::ostringstream merged;
+    merged << table;
+    auto spec = model::parseJob(merged.str(), name, baseDir, mayRead);
+    if (spec.ok()) return spec;
+    // The merged text has lines of its own that nobody can look up.
+    const std::string what = withoutPlace(std::string(spec.status().message()), name);
+    const auto plain = model::parseJob(text, name, baseDir, mayRead);
+    if (!plain.ok() && withoutPlace(std::string(plain.status().message()), name) == what)
+        return plain;
+    return absl::Status(spec.status().code(), name + " with overrides: " + what);
 }
 
 }  // namespace bulkhead::service

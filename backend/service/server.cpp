@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <mutex>
 
 #include "backend/access/certificates.h"
@@ -66,14 +67,15 @@ std::string hostName() {
     return name;
 }
 
-absl::StatusOr<std::vector<std::string>> readRevoked(const std::string& crl) {
+absl::StatusOr<std::vector<std::string>> readRevoked(access::RevokedLists& lists,
+                                                     const std::string& crl) {
     constexpr uint64_t kMostBytes = 16 << 20;
     const auto list = readTrusted(crl, kMostBytes);
     if (!list.ok()) return list.status();
     const auto authorities =
         readTrusted((fs::path(crl).parent_path() / "ca.pem").string(), kMostBytes);
     if (!authorities.ok()) return authorities.status();
-    auto serials = access::revokedBy(*list, *authorities);
+    auto serials = lists.take(*list, *authorities);
     if (serials.ok()) return serials;
     return absl::InvalidArgumentError(crl + ": " + std::string(serials.status().message()) +
                                       "; copy crl.pem from the authority's folder");
@@ -95,8 +97,11 @@ absl::StatusOr<Gate::Options> whoIsKnown(const ServerOptions& options) {
         known.access = *std::move(access);
     }
     if (!options.certs.empty()) {
-        auto revoked = RevokedFile::open((fs::path(options.certs) / "crl.pem").string(),
-                                         RevokedFile::WhenRemoved::kContentBefore, &readRevoked);
+        auto revoked =
+            RevokedFile::open((fs::path(options.certs) / "crl.pem").string(),
+                              RevokedFile::WhenRemoved::kContentBefore,
+                              [lists = std::make_shared<access::RevokedLists>()](
+                                  const std::string& crl) { return readRevoked(*lists, crl); });
         if (!revoked.ok()) return revoked.status();
         known.revoked = *std::move(revoked);
     }

@@ -164,5 +164,27 @@ TEST_F(CertificatesTest, RevokedOnesAreInAListThatOnlyTheAuthorityCanSign) {
         revokedBy(crl, read(dir_ / "others/ca.pem") + read(dir_ / "authority/ca.pem")).ok());
 }
 
+TEST_F(CertificatesTest, AnOlderListGivesNoCertificateBack) {
+    const Authority ours = authority();
+    const std::string ca = read(dir_ / "authority/ca.pem");
+    std::vector<std::string> lists;
+    for (const std::string name : {"a", "b"}) {
+        ASSERT_TRUE(ours.issue(name, {}, 30, kNow, dir_ / name).ok());
+        ASSERT_TRUE(ours.revoke(name, kNow).ok()) << "within the same second";
+        lists.push_back(read(dir_ / "authority/crl.pem"));
+    }
+    RevokedLists taken;
+    EXPECT_EQ(taken.take(lists[0], ca)->size(), 1u);
+    EXPECT_EQ(taken.take(lists[1], ca)->size(), 2u);
+    const absl::Status older = taken.take(lists[0], ca).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(older)) << older;
+    EXPECT_EQ(taken.take(lists[1], ca)->size(), 2u) << "the same again";
+    const Authority others = authority("others");
+    ASSERT_TRUE(others.issue("c", {}, 30, kNow, dir_ / "c").ok());
+    ASSERT_TRUE(others.revoke("c", kNow - 1000).ok());
+    EXPECT_TRUE(taken.take(read(dir_ / "others/crl.pem"), ca + read(dir_ / "others/ca.pem")).ok())
+        << "another authority has times of its own";
+}
+
 }  // namespace
 }  // namespace bulkhead::access

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "backend/cli/cli.h"
 #include "backend/client/job_source.h"
+#include "backend/common/file_system.h"
 #include "backend/model/json.h"
 #include "backend/service/job_text.h"
 #include "tests/cli/said.h"
@@ -452,8 +455,23 @@ TEST_F(VerbsTest, RunsShowEventsLedgerAndExportReadTheHistory) {
     size_t lines = 0;
     for (std::string line; std::getline(in, line);) ++lines;
     EXPECT_EQ(lines, 7u);
+    std::ofstream(file) << "old";
+    EXPECT_EQ(ask({"export", "nope", "-o", file}).code, cli::kNotFound);
+    EXPECT_EQ(readAtMost(file, 100).value(), "old") << "what was there is replaced whole or not";
     EXPECT_EQ(ask({"show", "nope"}).code, cli::kNotFound);
     EXPECT_EQ(ask({"export", "--what", "events", "--format", "csv"}).code, cli::kInvalid);
+}
+
+TEST_F(VerbsTest, AStartThatIsInterruptedSaysWhatMayHaveComeOfIt) {
+    backend_.onStart = [](const service::Call& call) {
+        ::kill(::getpid(), SIGINT);
+        while (!call.gaveUp()) std::this_thread::yield();
+    };
+    serve(unixOptions());
+    const Said said = ask({"start", "--name", "late"});
+    EXPECT_EQ(said.code, cli::kInterrupted);
+    EXPECT_THAT(said.err, HasSubstr("it starts it all the same"));
+    EXPECT_THAT(said.err, HasSubstr("stop --job ID --without-checkpoint"));
 }
 
 TEST_F(VerbsTest, AReplayEndsByItself) {

@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/small_disk.h"
+
 namespace bulkhead {
 namespace {
 
@@ -144,6 +146,28 @@ TEST_F(ReadAtMost, whatMayNotBeReadIsNotSaidToBeMissing) {
     int status = 0;
     ::waitpid(reader, &status, 0);
     EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(FullDisk, IsNamedWithWhatRoomItHas) {
+    std::string disk = testing::TempDir() + "full_" + std::to_string(::getpid());
+    fs::create_directories(disk);
+    const absl::Status mounted = support::mountSmallDisk(disk);
+    ASSERT_TRUE(mounted.ok()) << mounted;
+    disk = fs::canonical(disk).string();
+    const std::string path = disk + "/log";
+    const auto append = [&]() -> absl::Status {
+        const auto log = diskFiles().open(path);
+        return log.ok() ? (*log)->append(std::string(9 << 20, 'x')) : log.status();
+    };
+    const absl::Status full = append();
+    EXPECT_TRUE(absl::IsResourceExhausted(full));
+    EXPECT_EQ(full.message(), "cannot write " + path +
+                                  ": No space left on device (the file system at " + disk +
+                                  " has 0 of 8 MiB free)");
+    EXPECT_EQ(roomAt(disk + "/not/there"),
+              " (the file system at " + disk + " has 8 of 8 MiB free)");
+    ::umount(disk.c_str());
+    fs::remove(disk);
 }
 
 /// Opening a pipe waits for a process at its other end.

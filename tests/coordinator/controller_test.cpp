@@ -412,17 +412,21 @@ TEST_F(ControllerTest, ARunWhoseFolderIsAwayIsWaitedForUntilItIsBackOrGivenUp) {
 }
 
 /// Killed between its row in history and its log: nothing was trained, nothing can come back.
-TEST_F(ControllerTest, AStartThatWasCutOffEndsWithTheNextController) {
+class CutOffStart : public ControllerTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CutOffStart, EndsWithTheNextController) {
     host();
     host_->killEverything();
     run_ = "cut";
-    const std::string home = host_->dir() + "/state/" + run_;
-    std::filesystem::create_directories(home + "/text");
+    if (const std::string made = GetParam(); !made.empty())
+        std::filesystem::create_directories(host_->dir() + "/state/" + run_ + made);
     ASSERT_TRUE(host_->comeBack().ok());
     const auto unreadable = [](const std::string&) { return absl::UnavailableError("locked"); };
     EXPECT_FALSE(host_->controller().recover(unreadable, {run_}).ok());
     ASSERT_THAT(host_->controller().list(), testing::SizeIs(1)) << "it may have trained";
     EXPECT_EQ(host_->controller().list()[0].phase, model::JobPhase::kWaiting);
+    host_->controller().shutDown();
+    EXPECT_FALSE(host_->controller().isEnding()) << "there is nothing of it to wait for";
     host_->killEverything();
     const auto runs = host_->comeBack({}, {run_});
     ASSERT_TRUE(runs.ok()) << runs.status();
@@ -433,6 +437,8 @@ TEST_F(ControllerTest, AStartThatWasCutOffEndsWithTheNextController) {
     EXPECT_FALSE(end->ok);
     EXPECT_THAT(end->why, HasSubstr("was cut off"));
 }
+INSTANTIATE_TEST_SUITE_P(Made, CutOffStart, testing::Values("", "/", "/text"),
+                         [](const auto& info) { return "Step" + std::to_string(info.index); });
 
 /// Before its first checkpoint too: what a refused resume makes is nothing.
 TEST_F(ControllerTest, ARunThatTrainsIsNotResumedWhateverItHas) {

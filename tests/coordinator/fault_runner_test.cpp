@@ -214,6 +214,28 @@ TEST_F(FaultRunnerTest, ALossThatIsFoundBeforeTheKillIsReportedAnswersToIt) {
     EXPECT_FALSE(runner_.explain(1, now_).has_value()) << "once";
 }
 
+TEST_F(FaultRunnerTest, ALossThatIsFoundBeforeARankThatStruckItselfIsHeardAnswersToIt) {
+    for (const FaultKind kind :
+         {FaultKind::kKillReplica, FaultKind::kHang, FaultKind::kCutNetwork}) {
+        FaultRunner runner(2, hands());
+        const std::string phase = kind == FaultKind::kCutNetwork ? "" : "vote";
+        ASSERT_TRUE(runner.inject(fault(kind, 1, 10, phase), "", 0).ok());
+        runner.stepCommitted(8);
+        EXPECT_FALSE(runner.explain(1, now_).has_value()) << "told, but step 9 runs";
+        runner.stepCommitted(9);
+        const auto cause = runner.explain(1, now_);
+        ASSERT_TRUE(cause.has_value()) << enumName(kind);
+        EXPECT_EQ(cause->fault, 1u);
+        runner.noted(1, false, "", now_ - 5, 10);
+        EXPECT_FALSE(runner.explain(1, now_).has_value()) << "once, though heard of meanwhile";
+    }
+}
+
+TEST_F(FaultRunnerTest, AFaultThatLeavesItsRankAbleToSpeakExplainsNothingBeforeItDoes) {
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kFlipGradient, 1), "", 0).ok());
+    EXPECT_FALSE(runner_.explain(1, now_).has_value());
+}
+
 // ---- over the lives of coordinators
 
 class NextFaultRunnerTest : public FaultRunnerTest {
@@ -268,6 +290,16 @@ TEST_F(NextFaultRunnerTest, AKillWhoseTargetIsGoneHappenedAndExplainsTheLoss) {
     const auto cause = next_.explain(1, now_);
     ASSERT_TRUE(cause.has_value());
     EXPECT_EQ(cause->fault, 1u);
+}
+
+TEST_F(NextFaultRunnerTest, AStepThatHistoryKnowsBeginsForAFaultInARankToo) {
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1, 10, "vote"), "", 8).ok());
+    model::RunState state;
+    model::StepCommitted committed;
+    committed.record.step = 9;
+    model::apply(state, {1, 900 * kSecond, model::Severity::kInfo, committed});
+    next_.restore(saved_, state);
+    ASSERT_TRUE(next_.explain(1, now_).has_value());
 }
 
 TEST_F(NextFaultRunnerTest, WhatHistoryKnowsIsNotToldAgain) {

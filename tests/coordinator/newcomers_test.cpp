@@ -121,6 +121,23 @@ TEST_F(NewcomersTest, WhyTheyWereSentAwayIsSaidOnce) {
     spdlog::set_default_logger(before);
 }
 
+TEST_F(NewcomersTest, WhoComesWithANewReasonEachTimeDoesNotFillTheLog) {
+    std::ostringstream log;
+    const auto before = spdlog::default_logger();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
+    AgentHello hello;
+    hello.version = agentVersion();
+    for (uint64_t i = 1; i <= 100; ++i) {
+        say(ofAnotherBuild(kAgentMagic, agentVersion() + i));
+        say("GET / HTTP/1.1\r\n\r\n");
+        say(encode(hello));
+    }
+    spdlog::set_default_logger(before);
+    EXPECT_EQ(agents_, 100);
+    EXPECT_EQ(std::count(log.view().begin(), log.view().end(), '\n'), 20) << log.view();
+}
+
 TEST_F(NewcomersTest, WhoSaysToBeAnotherThanItHasProvedIsRefused) {
     protocol::Hello rank;
     rank.version = protocol::protocolVersion();

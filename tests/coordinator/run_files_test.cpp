@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "backend/common/codec.h"
@@ -23,6 +24,45 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+/// The machine's own files, to which a run adds whenever its commit log was read.
+class GrowingFiles final : public FileSystem {
+  public:
+    explicit GrowingFiles(std::function<void()> grow) : grow_(std::move(grow)) {}
+    bool exists(const std::string& path) const override { return disk_.exists(path); }
+    absl::StatusOr<std::string> read(const std::string& path) const override {
+        auto bytes = disk_.read(path);
+        if (path.ends_with("/commit.log")) grow_();
+        return bytes;
+    }
+    absl::Status read(const std::string& path, uint64_t offset,
+                      std::span<std::byte> to) const override {
+        return disk_.read(path, offset, to);
+    }
+    absl::StatusOr<uint64_t> size(const std::string& path) const override {
+        return disk_.size(path);
+    }
+    std::vector<std::string> list(const std::string& folder) const override {
+        return disk_.list(folder);
+    }
+    absl::StatusOr<std::unique_ptr<AppendFile>> open(const std::string& path) override {
+        return disk_.open(path);
+    }
+    absl::Status rename(const std::string& from, const std::string& to) override {
+        return disk_.rename(from, to);
+    }
+    absl::Status remove(const std::string& path) override { return disk_.remove(path); }
+    absl::Status makeFolder(const std::string& path) override { return disk_.makeFolder(path); }
+    absl::Status removeFolder(const std::string& path) override { return disk_.removeFolder(path); }
+    absl::Status syncFolder(const std::string& folder) override { return disk_.syncFolder(folder); }
+    absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path) override {
+        return disk_.lock(path);
+    }
+
+  private:
+    std::function<void()> grow_;
+    FileSystem& disk_ = diskFiles();
+};
 
 /// A state directory with runs as a controller leaves them.
 class RunFilesTest : public testing::Test {
@@ -313,6 +353,25 @@ TEST_F(RunFilesTest, TheStepsOfALogAreReadOrItIsSaidWhyNot) {
     EXPECT_TRUE(absl::IsDataLoss(cut));
     EXPECT_THAT(std::string(cut.message()),
                 HasSubstr("it ends with step 0, and the run has a checkpoint of step 30"));
+}
+
+TEST_F(RunFilesTest, ALogThatGrowsWhileItIsReadIsNotBehindItsCheckpoints) {
+    std::vector<protocol::LogEntry> entries = begun();
+    run("a", entries);
+    model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
+    spec.name = "a";
+    spec.checkpointDir = runDir("a") + "/checkpoints";
+    uint64_t step = 0;
+    const GrowingFiles growing([&] {
+        protocol::LogCommit commit;
+        commit.record.lineage = 1;
+        commit.record.step = ++step;
+        entries.push_back(commit);
+        run("a", entries);
+        stored(spec, 1, step);
+    });
+    const auto links = logLinks(growing, runDir("a"));
+    EXPECT_TRUE(links.ok()) << links.status();
 }
 
 TEST_F(RunFilesTest, OfADamagedLogTheWholeCheckpointsCount) {

@@ -313,6 +313,19 @@ TEST_F(RunStore, aLivingRunThatLagsBehindItsLogHasToGrow) {
     EXPECT_TRUE(report->ok) << report->findings[0].what;
 }
 
+TEST_F(RunStore, aRunThatEndsWhileItIsAuditedLacksNothing) {
+    auto writing = writer();
+    ASSERT_TRUE(writing->append(eventAt(1, 10, model::RunStarted{})).ok());
+    ASSERT_TRUE(writing->flush().ok());
+    const auto report = reader()->audit(1, [&]() -> absl::StatusOr<std::vector<model::LogLink>> {
+        EXPECT_TRUE(writing->append(eventAt(2, 20, model::RunFinished{true, "done", 1})).ok());
+        EXPECT_TRUE(writing->flush().ok());
+        return std::vector<model::LogLink>{{1, 1, ""}};
+    });
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(report->ok) << report->findings[0].what;
+}
+
 TEST_F(RunStore, goesOnWithARunWhereItEnded) {
     const std::vector<model::Event> events = someEvents(5, 300);
     int64_t id = 0;

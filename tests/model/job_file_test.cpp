@@ -162,6 +162,17 @@ TEST_F(JobFile, handsTheModelTableOverAsTextWithItsBaseFileInside) {
     EXPECT_FALSE(model.contains("file"));
 }
 
+TEST_F(JobFile, aKeyOfEndlessPartsIsRefusedBeforeItIsRead) {
+    std::string key = "a";
+    for (int i = 0; i < 200'000; ++i) key += i % 2 == 0 ? ".a" : " . 'b.c'";
+    for (const std::string& text : {key + " = 1\n", "[" + key + "]\n", "x = {" + key + " = 1}\n",
+                                    "s = \"\"\"\\\"\"\"\"\"\"\n" + key + " = 1\n"})
+        EXPECT_THAT(errorOf(text), HasSubstr("a key has 200001 parts")) << text.substr(0, 40);
+    const std::string dots(100, '.');
+    const std::string quoted = kDomain + ("data_dir = '" + dots + "'  # " + dots + "\n");
+    EXPECT_THAT(errorOf(quoted), testing::Not(HasSubstr("parts"))) << "they are in no key";
+}
+
 TEST_F(JobFile, namesLineKeyAndExpectation) {
     EXPECT_EQ(errorOf(std::string("replicas = 4\nshards = \"two\"\n") + kDomain),
               "a.toml:2: shards: expected a whole number of 0 or more, found \"two\"");

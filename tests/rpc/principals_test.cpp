@@ -436,6 +436,18 @@ TEST_F(TlsTest, ARevokedCertificateIsRefusedWithoutARestart) {
     EXPECT_THAT(refusal("anna").cause, HasSubstr("was revoked"));
 }
 
+TEST_F(TlsTest, AnOlderListOfRevokedCertificatesGivesNoneBack) {
+    serveTls();
+    issue(*authority_, "eve", {}, "eve");
+    ASSERT_TRUE(authority_->revoke("eve", now() - 60).ok());
+    fs::copy_file(dir_ + "/authority/crl.pem", dir_ + "/older.pem");
+    ASSERT_TRUE(authority_->revoke("anna", now()).ok());
+    fs::copy_file(dir_ + "/authority/crl.pem", dir_ + "/daemon/crl.pem");
+    EXPECT_THAT(refusal("anna").cause, HasSubstr("was revoked"));
+    fs::rename(dir_ + "/older.pem", dir_ + "/daemon/crl.pem");
+    EXPECT_THAT(refusal("anna").cause, HasSubstr("was revoked"));
+}
+
 TEST_F(TlsTest, ARenewedCertificateIsTakenWithoutARestart) {
     serveTls();
     const auto first = greet(address(), "", dir_ + "/anna");

@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
+#include "backend/model/toml_reader.h"
 
 namespace bulkhead::planner {
 
@@ -162,6 +163,7 @@ void formatSquare(const Topology& topology, const char* key, bool speed, std::st
 absl::StatusOr<Topology> parseTopology(std::string_view text, const std::string& file) {
     if (text.size() > kMostTopologyBytes)
         return absl::InvalidArgumentError(absl::StrCat(file, ": more than 1 MB is no topology"));
+    if (absl::Status s = model::checkKeys(text, file); !s.ok()) return s;
     toml::table root;
     try {
         root = toml::parse(text, file);

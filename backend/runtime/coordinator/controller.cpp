@@ -214,11 +214,12 @@ class Controller::Impl {
         if (status.folderAway) {
             if (absl::Status s = ask(); !s.ok()) return s;
             if (past.spec.replicas > 0) status.spec = past.spec;
-            // Its folder is there, with what a start makes before the log; history was told
-            // nothing.
-            const bool cutOff = asked && past.seq == 0 && !files().list(beginning.dir).empty();
+            // A start makes a row in history, then the folder, then the log; history is told of
+            // every run that has a log.
+            const bool cutOff = asked && past.seq == 0;
             if (cutOff && sink_ != nullptr) {
                 const std::string why = "its start was cut off before the first step";
+                spdlog::warn("run {}: {}", status.run, why);
                 tellFinished(status.run, past, why);
                 return absl::CancelledError(why);
             }
@@ -730,6 +731,13 @@ void Controller::shutDown() {
     impl_->call([&] {
         impl_->ending_ = true;
         for (auto& [run, job] : impl_->jobs_) job->shutDown();
+    });
+}
+
+bool Controller::isEnding() {
+    return impl_->call([&] {
+        return std::any_of(impl_->jobs_.begin(), impl_->jobs_.end(),
+                           [](const auto& job) { return !job.second->finished(); });
     });
 }
 

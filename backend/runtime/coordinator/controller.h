@@ -111,6 +111,9 @@ class Controller {
     /// not to run on without it. Returns at once.
     /// No order: a job that has not ended by then goes on with the controller that recovers it.
     void shutDown();
+    /// After shutDown(): a job still writes its checkpoint or ends. A run that waits for its files
+    /// does neither, whatever becomes of them: the next controller takes it up.
+    bool isEnding();
 
     /// `expectedRevision` 0: any. Aborted when the job has moved on since, FailedPrecondition with
     /// the pre-flight's refusal when it is not allowed. Repeating a request id is harmless. If the

@@ -34,6 +34,11 @@ bool isKill(FaultKind kind) {
     return kind == FaultKind::kKillRank || kind == FaultKind::kKillReplica;
 }
 
+/// Its rank may be unable to tell of it.
+bool silences(FaultKind kind) {
+    return isKill(kind) || kind == FaultKind::kHang || kind == FaultKind::kCutNetwork;
+}
+
 }  // namespace
 
 bool FaultRunner::isSelfCommitted(const model::FaultSpec& spec) const {
@@ -215,6 +220,15 @@ uint64_t FaultRunner::acting(FaultKind kind) const {
     return latest;
 }
 
+/// Peers may miss a replica before its agent says that it was killed. A rank that strikes itself
+/// may be gone, or cut off, before its word of that has left it: it is believed once its step has
+/// begun.
+bool FaultRunner::mayHaveStruck(const Fault& fault) const {
+    if (fault.state != State::kSent) return false;
+    if (!fault.self) return isKill(fault.spec.kind);
+    return silences(fault.spec.kind) && fault.spec.atStep <= step_ + 1;
+}
+
 std::optional<FaultRunner::Cause> FaultRunner::explain(int32_t replica, int64_t unixNs) {
     std::erase_if(past_, [&](const Past& p) { return p.untilNs < unixNs; });
     std::optional<Cause> best;
@@ -226,9 +240,7 @@ std::optional<FaultRunner::Cause> FaultRunner::explain(int32_t replica, int64_t 
         from = &unexplained;
     };
     for (auto& [id, fault] : open_) {
-        // Peers may miss a replica before its agent says that it was killed.
-        const bool onItsWay = fault.state == State::kSent && !fault.self && isKill(fault.spec.kind);
-        consider(id, onItsWay ? unixNs : fault.effectNs, fault.unexplained);
+        consider(id, mayHaveStruck(fault) ? unixNs : fault.effectNs, fault.unexplained);
     }
     for (Past& p : past_) consider(p.id, p.effectNs, p.unexplained);
     if (from != nullptr) from->erase(replica);
@@ -299,6 +311,7 @@ FaultRunner::Fault FaultRunner::restored(const SavedFault& saved, const model::F
 void FaultRunner::restore(const SavedFaults& saved, const model::RunState& past) {
     planned_ = saved.planned;
     nextId_ = saved.next;
+    if (past.lastCommit) step_ = past.lastCommit->record.step;
     for (size_t i = 0; i < past.faults.size(); ++i)
         nextId_ = std::max(nextId_, past.faults[i].fault + 1);
     for (const SavedFault& f : saved.faults) {

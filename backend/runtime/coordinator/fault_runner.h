@@ -83,7 +83,8 @@ class FaultRunner {
         int64_t effectNs = 0;
     };
     /// The fault that a loss (or disturbance) of `replica` at `unixNs` answers to: the latest that
-    /// took effect on it, within a minute after its end. Each explains one incident per replica.
+    /// took effect on it, or may have without anybody having heard of it yet, within a minute after
+    /// its end. Each explains one incident per replica.
     std::optional<Cause> explain(int32_t replica, int64_t unixNs);
 
     /// The fault of this kind that is acting now, the latest; 0 when there is none.
@@ -107,6 +108,7 @@ class FaultRunner {
 
     bool isSelfCommitted(const model::FaultSpec& spec) const;
     bool isDue(const model::FaultSpec& spec, uint64_t committedStep) const;
+    bool mayHaveStruck(const Fault& fault) const;
     void commit(uint64_t id, Fault& fault, uint64_t committedStep);
     absl::Status carryOut(uint64_t id, Fault& fault);
     absl::Status carryOutOnRank(uint64_t id, const Fault& fault, RankId rank);

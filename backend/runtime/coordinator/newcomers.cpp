@@ -16,7 +16,10 @@ namespace bulkhead::runtime {
 namespace {
 
 /// So many reasons are remembered.
-constexpr size_t kMostRefusals = 64;
+constexpr size_t kMostReasons = 64;
+/// So many lines are logged in so long.
+constexpr int kMostLines = 20;
+constexpr MonoNs kLinesWithin = 60 * kSecond;
 constexpr MonoNs kIntroductionWithin = 5 * kSecond;
 constexpr size_t kMostWaiting = 256;
 
@@ -123,11 +126,24 @@ void Newcomers::add(std::unique_ptr<ControlChannel> channel) {
                            });
 }
 
-/// Whoever is sent away comes back, as often as it likes.
+/// Whoever is sent away comes back, as often as it likes, and makes up reasons.
+bool Newcomers::isNews(const std::string& why) {
+    if (const MonoNs now = reactor_.now(); now - linesSince_ >= kLinesWithin) {
+        linesSince_ = now;
+        lines_ = 0;
+        if (const int unsaid = std::exchange(unsaid_, 0); unsaid > 0)
+            spdlog::warn("{} more newcomers were sent away or refused, too many to name", unsaid);
+    }
+    if (told_.contains(why)) return false;
+    if (lines_ >= kMostLines) return ++unsaid_, false;
+    if (told_.size() >= kMostReasons) told_.clear();
+    told_.insert(why);
+    ++lines_;
+    return true;
+}
+
 void Newcomers::say(const ControlChannel& channel, const std::string& why) {
-    if (why == said_) return;
-    said_ = why;
-    spdlog::warn("{} was sent away: {}; this is said once", channel.peer(), why);
+    if (isNews(why)) spdlog::warn("{} was sent away: {}; this is said once", channel.peer(), why);
 }
 
 std::unique_ptr<ControlChannel> Newcomers::take(uint64_t id) {
@@ -152,7 +168,7 @@ void Newcomers::spoke(uint64_t id, const std::string& bytes) {
         if (const std::string other = otherIdentity(*channel, agentIdentity(hello->node));
             !other.empty())
             return refuse(*channel, AgentCommand(AgentWelcome{other, 0, 0}), other);
-        said_.clear();
+        told_.clear();
         return agent_(std::move(channel), *hello);
     }
     if (const std::string other = otherVersion(it->version, protocol::protocolVersion());
@@ -163,13 +179,12 @@ void Newcomers::spoke(uint64_t id, const std::string& bytes) {
     if (hello == nullptr)
         return say(*channel, message.ok() ? "its first message is not a rank's hello"
                                           : std::string(message.status().message()));
-    said_.clear();
     const protocol::RankEndpoint& rank = hello->endpoint;
     const std::string other =
         otherIdentity(*channel, rankIdentity(hello->job, rank.rank, rank.incarnation));
     const absl::Status taken =
         other.empty() ? rank_(channel, *hello) : absl::PermissionDeniedError(other);
-    if (taken.ok()) refused_.clear();
+    if (taken.ok()) told_.clear();
     if (taken.ok() || channel == nullptr) return;
     const std::string why(taken.message());
     refuse(*channel,
@@ -179,9 +194,7 @@ void Newcomers::spoke(uint64_t id, const std::string& bytes) {
 
 template <class Message>
 void Newcomers::refuse(ControlChannel& channel, const Message& answer, const std::string& why) {
-    // They come again and again; the reason is news once.
-    if (refused_.size() >= kMostRefusals) refused_.clear();
-    if (refused_.insert(why).second) spdlog::warn("{} was refused: {}", channel.peer(), why);
+    if (isNews(why)) spdlog::warn("{} was refused: {}", channel.peer(), why);
     (void)channel.send(encode(answer));
     channel.close();
 }

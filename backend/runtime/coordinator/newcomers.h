@@ -37,6 +37,7 @@ class Newcomers {
         Reactor::TimerId timer = 0;
     };
     void spoke(uint64_t id, const std::string& bytes);
+    bool isNews(const std::string& why);
     void say(const ControlChannel& channel, const std::string& why);
     std::unique_ptr<ControlChannel> take(uint64_t id);
     template <class Message>
@@ -46,8 +47,10 @@ class Newcomers {
     Agent agent_;
     Rank rank_;
     uint64_t next_ = 1;
-    std::string said_;  ///< why the last that was sent away was; empty: one was taken since
-    std::set<std::string> refused_;  ///< reasons that were said, since a rank was taken last
+    std::set<std::string> told_;  ///< reasons that were said since somebody was taken last
+    MonoNs linesSince_ = 0;
+    int lines_ = 0;   ///< of the log, since then
+    int unsaid_ = 0;  ///< would have been more
     std::map<uint64_t, Waiting> waiting_;
 };
 

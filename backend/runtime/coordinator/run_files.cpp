@@ -374,6 +374,8 @@ absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
 
 absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
                                                      const std::string& runDir) {
+    // Before the log: of a run that trains, a checkpoint that is made meanwhile is of a later step.
+    const auto manifest = newestManifest(files, runDir);
     const auto entries = readLog(files, runDir);
     if (!entries.ok()) return entries.status();
     if (entries->empty())
@@ -407,7 +409,7 @@ absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
             return absl::DataLossError(
                 absl::StrCat(runDir, "/commit.log: its chain is broken at or behind step ", step));
     }
-    if (const auto manifest = newestManifest(files, runDir); manifest && manifest->step > most)
+    if (manifest && manifest->step > most)
         return absl::DataLossError(absl::StrCat(runDir, "/commit.log: it ends with step ", most,
                                                 ", and the run has a checkpoint of step ",
                                                 manifest->step));

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/common/output_file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/file_system.h"
+
+namespace bulkhead {
+namespace {
+
+absl::Status cannot(const char* what, const std::string& path) {
+    const int error = errno;
+    const std::string text = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+        return absl::ResourceExhaustedError(text + roomAt(path) +
+                                            "; make room or choose another place");
+    return absl::UnavailableError(text);
+}
+
+bool isThere(const std::string& path) {
+    struct stat about {};
+    return ::lstat(path.c_str(), &about) == 0;
+}
+
+std::string behindLinks(const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path real = std::filesystem::canonical(path, error);
+    return error ? path : real.string();
+}
+
+}  // namespace
+
+absl::Status alreadyThere(const std::string& path) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(path, " exists; choose another place, or replace it with --force"));
+}
+
+absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path,
+                                                               bool replace) {
+    if (!replace && isThere(path)) return alreadyThere(path);
+    struct stat before {};
+    const bool isOld = ::stat(path.c_str(), &before) == 0;
+    if (isOld && !S_ISREG(before.st_mode)) {
+        UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+        if (!fd.valid()) return cannot("write", path);
+        return std::unique_ptr<OutputFile>(new OutputFile(path, "", replace, std::move(fd)));
+    }
+    std::string place = isOld ? behindLinks(path) : path;
+    std::string beside;
+    UniqueFd fd;
+    // One of an earlier process of the same number may lie there: numbers come again in containers.
+    for (int n = 0; !fd.valid(); ++n) {
+        beside =
+            absl::StrCat(place, ".", ::getpid(), n == 0 ? "" : absl::StrCat("-", n), ".partial");
+        fd = UniqueFd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        if (!fd.valid() && errno != EEXIST) return cannot("make", beside);
+    }
+    if (isOld && ::fchmod(fd.get(), before.st_mode & 07777) != 0) {
+        absl::Status status = cannot("set the mode of", beside);
+        ::unlink(beside.c_str());
+        return status;
+    }
+    return std::unique_ptr<OutputFile>(
+        new OutputFile(std::move(place), std::move(beside), replace, std::move(fd)));
+}
+
+OutputFile::OutputFile(std::string path, std::string beside, bool replace, UniqueFd fd)
+    : path_(std::move(path)), beside_(std::move(beside)), replace_(replace), fd_(std::move(fd)) {}
+
+OutputFile::~OutputFile() {
+    if (!published_ && !beside_.empty()) ::unlink(beside_.c_str());
+}
+
+absl::Status OutputFile::append(std::string_view bytes) {
+    size_ += bytes.size();
+    while (!bytes.empty()) {
+        const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return cannot("write", beside_.empty() ? path_ : beside_);
+        bytes.remove_prefix(static_cast<size_t>(n));
+    }
+    return absl::OkStatus();
+}
+
+absl::Status OutputFile::publish() {
+    if (beside_.empty()) return absl::OkStatus();
+    if (::fsync(fd_.get()) != 0) return cannot("sync", beside_);
+    int moved = ::renameat2(AT_FDCWD, beside_.c_str(), AT_FDCWD, path_.c_str(),
+                            replace_ ? 0 : RENAME_NOREPLACE);
+    if (moved != 0 && errno == EEXIST) return alreadyThere(path_);
+    if (moved != 0 && !replace_ && errno == EINVAL) {  // a file system that cannot promise it
+        if (isThere(path_)) return alreadyThere(path_);
+        moved = ::rename(beside_.c_str(), path_.c_str());
+    }
+    if (moved != 0) return cannot("rename", beside_);
+    published_ = true;
+    return diskFiles().syncFolder(folderOf(path_));
+}
+
+std::streamsize OutputStream::xsputn(const char* bytes, std::streamsize count) {
+    constexpr size_t kHeld = 1 << 16;
+    held_.append(bytes, static_cast<size_t>(count));
+    return held_.size() < kHeld || sync() == 0 ? count : 0;
+}
+
+std::streambuf::int_type OutputStream::overflow(std::streambuf::int_type c) {
+    if (Traits::eq_int_type(c, Traits::eof())) return Traits::not_eof(c);
+    const char byte = Traits::to_char_type(c);
+    return xsputn(&byte, 1) == 1 ? c : Traits::eof();
+}
+
+int OutputStream::sync() {
+    if (status_.ok()) status_ = file_.append(held_);
+    held_.clear();
+    return status_.ok() ? 0 : -1;
+}
+
+absl::Status writeWhole(const std::string& path, std::string_view content) {
+    const auto file = OutputFile::create(path, true);
+    if (!file.ok()) return file.status();
+    if (absl::Status s = (*file)->append(content); !s.ok()) return s;
+    return (*file)->publish();
+}
+
+}  // namespace bulkhead
