@@ -9,6 +9,7 @@
 
 #include "backend/cli/cli.h"
 #include "backend/model/names.h"
+#include "backend/proto/grpc_log.h"
 
 namespace {
 
@@ -52,5 +53,8 @@ int main(int argc, char** argv) {
     guard(stderr, err, STDERR_FILENO, _IONBF);
     static __gnu_cxx::stdio_sync_filebuf<char> through(stdout);
     std::cout.rdbuf(&through);
-    return bulkhead::cli::run(argc, argv);
+    bulkhead::proto::keepGrpc();
+    const int code = bulkhead::cli::run(argc, argv);
+    std::fflush(nullptr);
+    ::_exit(code);
 }

@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <thread>
 
 #include "backend/daemon/log.h"
 #include "backend/daemon/roles.h"
+#include "backend/proto/grpc_log.h"
 
+namespace bulkhead::daemon {
 namespace {
 
 /// Ends this process when its parent ends without notice.
@@ -45,13 +48,7 @@ void keepLittleMemory() {
     ::mallopt(M_ARENA_MAX, 2);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    using namespace bulkhead::daemon;
-    const Parsed parsed = parse(argc, argv);
-    if (!parsed.goOn) return parsed.exitCode;
-    const Options& options = parsed.options;
+int run(const Options& options) {
     startLog(options.logFormat);
     ::umask(::umask(0) | (S_IWGRP | S_IWOTH));  // what lies in the state folder is nobody else's
     raiseFileLimit();
@@ -59,8 +56,21 @@ int main(int argc, char** argv) {
     const Report report(options.readyFd, options.logFormat == "json");
     if (options.lifeFd >= 0) endWithCreator(options.lifeFd);
     if (!options.printAgentKey.empty()) return printAgentKey(options, report);
-    if (!options.run.empty()) return serveRun(options, report);
-    if (options.role == "controller") return runController(options, report);
     if (options.role == "agent") return runAgent(options, report);
-    return supervise(options, report);
+    if (options.run.empty() && options.role != "controller") return supervise(options, report);
+    proto::keepGrpc();
+    return options.run.empty() ? runController(options, report) : serveRun(options, report);
+}
+
+}  // namespace
+
+}  // namespace bulkhead::daemon
+
+int main(int argc, char** argv) {
+    using namespace bulkhead::daemon;
+    const Parsed parsed = parse(argc, argv);
+    if (!parsed.goOn) return parsed.exitCode;
+    const int code = run(parsed.options);
+    std::fflush(nullptr);
+    ::_exit(code);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/proto/grpc_log.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 
 #include <cstdio>
@@ -14,6 +15,10 @@ void quietGrpcLog() {
             std::strstr(line->message, "assertion failed") != nullptr)
             std::fprintf(stderr, "gRPC %s:%d: %s\n", line->file, line->line, line->message);
     });
+}
+
+void keepGrpc() {
+    ::grpc_init();
 }
 
 }  // namespace bulkhead::proto

@@ -96,7 +96,7 @@ Connection::Connection(UniqueFd socket, const std::shared_ptr<ssl_ctx_st>& tls,
 bool Connection::mayRead() const {
     if (!socket_.valid()) return false;
     if (closing_) return !grpc_.valid();  // for its end
-    return !paused_ && !grpcIsFull_ && out_.empty();
+    return !paused_ && !grpcIsFull_ && out_.empty() && !wantsMore();
 }
 
 Connection::Waits Connection::waits() const {

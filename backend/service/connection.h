@@ -73,6 +73,10 @@ class Connection {
     /// A frame that begins a call waits for its allowance, or another one does.
     bool callWaits() const { return paused_ && callWaits_; }
     bool frameWaits() const { return paused_ && !callWaits_; }
+    /// From now on nothing is read of the network once so many bytes have come; it may come to a
+    /// piece more.
+    void readAtMost(uint64_t bytes) { most_ = bytes; }
+    bool wantsMore() const { return received_ >= most_; }
     uint64_t received() const { return received_; }  ///< bytes of the wire
 
   private:
@@ -103,6 +107,7 @@ class Connection {
     size_t ofFrame_ = 0;  ///< bytes of the frame that passed last, which have not come yet
     std::string out_;     ///< for the wire
     uint64_t received_ = 0;
+    uint64_t most_ = UINT64_MAX;
     bool paused_ = false;
     bool callWaits_ = false;
     bool grpcIsFull_ = false;

@@ -181,6 +181,7 @@ bool Front::letIn(UniqueFd& fd, const Peer& peer) {
                                      [this, peer, share](Connection& from, UniqueFd theirs) {
                                          introduce(from, peer, share, std::move(theirs));
                                      });
+    connection->readAtMost(kFirstBytes);
     turns_.came(peer.host, now);
     strangers_.push_back({std::move(connection), peer, now + time_, now + kTurn});
     return true;
@@ -213,6 +214,24 @@ void Front::look() {
     const Time now = std::chrono::steady_clock::now();
     calm(wake_);
     std::erase_if(strangers_, [&](Stranger& one) { return !serve(one, now); });
+    giveMore(now);
+}
+
+/// The first of those that need it gets the second limit, if nobody has it or who has it gives way.
+void Front::giveMore(Time now) {
+    const auto waits = std::ranges::find_if(strangers_, [](const Stranger& one) {
+        return !one.isOut && !one.isLarge && one.connection->wantsMore();
+    });
+    if (waits == strangers_.end()) return;
+    const auto has = std::ranges::find_if(strangers_, &Stranger::isLarge);
+    if (has != strangers_.end()) {
+        if (has->isOut || now < has->turnEnds) return;
+        turns_.offended(has->peer.host, now);
+        return putOut(*has, kOthersWaited, now);
+    }
+    waits->isLarge = true;
+    waits->turnEnds = now + kLargeTurn;
+    waits->connection->readAtMost(kMostBytes);
 }
 
 /// False: it is no stranger any more.
@@ -221,6 +240,7 @@ bool Front::serve(Stranger& one, Time now) {
     connection.pump(now);
     if (hasSignedIn(connection.grpcName())) {
         turns_.signedIn(one.peer.host, now);
+        connection.readAtMost(UINT64_MAX);
         hall_->add(std::move(one.connection));
         return false;
     }
@@ -233,7 +253,7 @@ bool Front::serve(Stranger& one, Time now) {
     }
     if (one.isOut) return true;
     // A first call has a few frames; calls beyond kStranger wait for the first one's answer.
-    if (connection.received() > kMostBytes || connection.frameWaits()) {
+    if (connection.received() >= kMostBytes || connection.frameWaits()) {
         turns_.offended(one.peer.host, now);
         putOut(one,
                absl::StrCat("Nobody had signed in when it had sent ", connection.received(),

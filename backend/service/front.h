@@ -33,12 +33,16 @@ int msUntil(std::chrono::steady_clock::time_point at);
 class Front {
   public:
     static constexpr size_t kMost = 12;
-    /// A handshake with a chain of certificates and a first call have fewer bytes.
-    static constexpr uint64_t kMostBytes = 32 << 10;
-    static constexpr Allowance::Limits kStranger{{8, 0}, {64, 0}, {16, 0}, 8, 1};
+    /// A handshake with a chain of certificates and most first calls have fewer bytes. Of those
+    /// that need more, one at a time has the second limit: that of a request.
+    static constexpr uint64_t kFirstBytes = 32 << 10;
+    static constexpr uint64_t kMostBytes = (2 << 20) + kFirstBytes;
+    static constexpr Allowance::Limits kStranger{{8, 0}, {256, 0}, {16, 0}, 8, 1};
     static constexpr Allowance::Limits kPrincipal{{500, 1000}, {4000, 40000}, {100, 100}, 100, 64};
     /// After so long one gives way to others that wait: the oldest of the host that has most.
     static constexpr std::chrono::milliseconds kTurn{250};
+    /// The same for the one that has the second limit.
+    static constexpr std::chrono::milliseconds kLargeTurn{1000};
 
     struct Known {
         Peer peer;
@@ -80,6 +84,7 @@ class Front {
         Peer peer;
         Time until;
         Time turnEnds;
+        bool isLarge = false;
         bool isOut = false;
     };
     struct Entry {
@@ -91,6 +96,7 @@ class Front {
     class Hall;
 
     bool makeRoom(Time now);
+    void giveMore(Time now);
     bool serve(Stranger& one, Time now);
     void putOut(Stranger& one, const std::string& why, Time now);
     void introduce(Connection& connection, const Peer& peer, std::shared_ptr<Share> share,

@@ -117,6 +117,10 @@ struct Door {
         }
         return all;
     }
+    void letGoOf(size_t i) {
+        const MutexLock lock(mutex_);
+        kept_.at(i).reset();
+    }
     void letGo() {
         const MutexLock lock(mutex_);
         kept_.clear();
@@ -283,13 +287,32 @@ TEST(FrontTest, WhoeverSendsMuchAndDoesNotSignInIsPutOut) {
     SilentCallers quiet(door.address, 1);
     SilentCallers loud(door.address, 1);
     quiet.say(kPreface);
-    loud.say(kPreface + frame(kData, std::string(Front::kMostBytes / 2, 'x')));
+    loud.say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(2));
-    EXPECT_EQ(loud.ended(), 0u);
-    loud.say(std::string(Front::kMostBytes, 'x'));
+    loud.say(frames(kHeaders, "four", 8) + frames(kPing, "12345678", 20));
     EXPECT_TRUE(loud.closed(1));
     EXPECT_EQ(quiet.ended(), 0u);
     EXPECT_THAT(door.said(), ElementsAre(HasSubstr("Nobody had signed in when it had sent")));
+}
+
+TEST(FrontTest, OneStrangerAtATimeHasMoreThanTheFirstBytes) {
+    Door door(kForever, false);
+    SilentCallers first(door.address, 1);
+    SilentCallers second(door.address, 1);
+    first.say(kPreface);
+    ASSERT_TRUE(door.awaitAccepted(1));
+    second.say(kPreface);
+    ASSERT_TRUE(door.awaitAccepted(2));
+    const std::string large = frame(kData, std::string(4 * Front::kFirstBytes, 'x'));
+    first.say(large);
+    EXPECT_EQ(door.bytesOf(0), kPreface.size() + large.size());
+    second.say(large);
+    const size_t atFirst = door.bytesOf(1);
+    EXPECT_GE(atFirst, Front::kFirstBytes);
+    EXPECT_LT(atFirst, 2 * Front::kFirstBytes);
+    EXPECT_TRUE(first.closed(1)) << "it gives way";
+    door.letGoOf(0);
+    EXPECT_EQ(atFirst + door.bytesOf(1), kPreface.size() + large.size());
 }
 
 TEST(FrontTest, WhoDoesNotSpeakHttp2NeverComesToGrpc) {
@@ -367,7 +390,7 @@ TEST(FrontTest, AHostWaitsWhenOneOfItIsPutOutForWhatItSent) {
     SilentCallers same(door.address, 2);
     SilentCallers other(door.address, 1, "127.0.0.2");
     const auto from = std::chrono::steady_clock::now();
-    loud.say(frame(kData, std::string(1 << 20, 'x')));
+    loud.say(frames(kPing, "12345678", 20));
     ASSERT_TRUE(door.awaitSaid(1));
     other.say(kPreface);
     same.say(kPreface);
@@ -392,7 +415,7 @@ TEST(FrontTest, WhoeverSignedInStaysAndOthersAreOutInTime) {
     known.say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(1));
     EXPECT_TRUE(door.front.signedIn(door.name(0), "eve").ok());
-    known.say(frame(kData, std::string(Front::kMostBytes + 1, 'x')));
+    known.say(frame(kData, std::string(Front::kFirstBytes + 1, 'x')));
     SilentCallers slow(door.address, 3);
     slow.say(kPreface);
     EXPECT_TRUE(slow.closed(3));
