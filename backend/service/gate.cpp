@@ -146,7 +146,7 @@ std::string methodOf(const Message& request) {
                              : concat(method->service()->name(), "/", method->name());
 }
 
-Gate::Gate(Options options, Auditor& auditor, Front& front, const Clock& clock)
+Gate::Gate(Options options, Auditor& auditor, front::Front& front, const Clock& clock)
     : options_(std::move(options)),
       auditor_(auditor),
       front_(front),
@@ -211,7 +211,7 @@ std::shared_ptr<void> Gate::begins(const grpc::ServerContextBase& context) const
 }
 
 absl::StatusOr<Caller> Gate::proved(const grpc::ServerContextBase& context,
-                                    const Front::Known& other) const {
+                                    const front::Front::Known& other) const {
     if (const std::string shown = metadata(context, "authorization"); !shown.empty())
         return withToken(shown);
     if (!other.certificate.empty()) return withCertificate(other.commonName, other.certificate);

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "backend/access/access_list.h"
 #include "backend/access/watched_file.h"
+#include "backend/front/front.h"
 #include "backend/service/auditor.h"
-#include "backend/service/front.h"
 
 namespace google::protobuf {
 class Message;
@@ -51,7 +51,7 @@ class Gate {
         std::unique_ptr<AccessFile> access;    ///< null: nobody
         std::unique_ptr<RevokedFile> revoked;  ///< null: none
     };
-    Gate(Options options, Auditor& auditor, Front& front, const Clock& clock);
+    Gate(Options options, Auditor& auditor, front::Front& front, const Clock& clock);
 
     /// The caller, or Unauthenticated (nobody it knows), PermissionDenied (not allowed this), or
     /// FailedPrecondition for a caller built for another API version. `request` is of the method
@@ -72,14 +72,14 @@ class Gate {
   private:
     /// Over TCP: what the connection or the call proves.
     absl::StatusOr<Caller> proved(const grpc::ServerContextBase& context,
-                                  const Front::Known& other) const;
+                                  const front::Front::Known& other) const;
     absl::StatusOr<Caller> withToken(const std::string& shown) const;
     absl::StatusOr<Caller> withCertificate(const std::string& name, const std::string& pem) const;
     absl::StatusOr<Caller> unlessExpired(const access::Principal& principal, const char* via) const;
 
     const Options options_;
     Auditor& auditor_;
-    Front& front_;
+    front::Front& front_;
     const Clock& clock_;
     const Caller owner_;  ///< this process's user
 };

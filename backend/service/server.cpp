@@ -15,14 +15,14 @@
 
 #include "backend/access/certificates.h"
 #include "backend/common/file_system.h"
+#include "backend/front/front.h"
+#include "backend/front/server_sockets.h"
+#include "backend/front/tls.h"
 #include "backend/proto/grpc_log.h"
 #include "backend/proto/state_form.h"
 #include "backend/service/context.h"
 #include "backend/service/export_stream.h"
-#include "backend/service/front.h"
-#include "backend/service/server_sockets.h"
 #include "backend/service/services.h"
-#include "backend/service/tls.h"
 
 namespace bulkhead::service {
 namespace {
@@ -117,7 +117,7 @@ absl::StatusOr<Gate::Options> whoIsKnown(const ServerOptions& options) {
 
 class Server::Impl {
   public:
-    Impl(ServerOptions options, Gate::Options known, std::unique_ptr<ServerTls> tls,
+    Impl(ServerOptions options, Gate::Options known, std::unique_ptr<front::ServerTls> tls,
          const Clock& clock)
         : options_(std::move(options)),
           clock_(clock),
@@ -166,7 +166,7 @@ class Server::Impl {
     ServerOptions options_;
     const Clock& clock_;
     Auditor auditor_;
-    Front front_;
+    front::Front front_;
     const Gate gate_;
     RequestLog requests_;
     std::optional<JobFeeds> feeds_;
@@ -185,7 +185,7 @@ class Server::Impl {
     std::vector<std::unique_ptr<grpc::Service>> services_;
     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
     std::unique_ptr<grpc::Server> server_;
-    std::optional<ServerSockets> sockets_;
+    std::optional<front::ServerSockets> sockets_;
 };
 
 model::ServerInfo Server::Impl::info() const {
@@ -296,9 +296,9 @@ void Server::Impl::giveToGrpc(UniqueFd fd) {
 absl::StatusOr<std::unique_ptr<Server>> Server::start(ServerOptions options, const Clock& clock) {
     auto known = whoIsKnown(options);
     if (!known.ok()) return known.status();
-    std::unique_ptr<ServerTls> tls;
+    std::unique_ptr<front::ServerTls> tls;
     if (!options.certs.empty()) {
-        auto opened = ServerTls::open(options.certs, clock);
+        auto opened = front::ServerTls::open(options.certs, clock);
         if (!opened.ok()) return opened.status();
         tls = *std::move(opened);
     }

@@ -12,11 +12,11 @@
 #include <fstream>
 #include <thread>
 
+#include "backend/front/server_sockets.h"
 #include "backend/service/gate.h"
-#include "backend/service/server_sockets.h"
 #include "bulkhead/v1/service.grpc.pb.h"
+#include "tests/front/silent_callers.h"
 #include "tests/rpc/rpc_fixture.h"
-#include "tests/rpc/silent_callers.h"
 
 namespace bulkhead::testing {
 namespace {
@@ -278,15 +278,6 @@ TEST(GateTest, SecretsCompareByContentAndLength) {
     EXPECT_FALSE(service::sameSecret("abcabc", "abc"));
     EXPECT_FALSE(service::sameSecret("", "abc"));
     EXPECT_FALSE(service::sameSecret("abc", ""));
-}
-
-TEST(GateTest, APortAloneMeansLoopback) {
-    using Address = std::pair<std::string, std::string>;
-    EXPECT_EQ(*service::tcpAddress("7400"), Address("127.0.0.1", "7400"));
-    EXPECT_EQ(*service::tcpAddress("0.0.0.0:7400"), Address("0.0.0.0", "7400"));
-    EXPECT_EQ(*service::tcpAddress("[::1]:7400"), Address("::1", "7400"));
-    EXPECT_FALSE(service::tcpAddress("nonsense").ok());
-    EXPECT_FALSE(service::tcpAddress("host:70000").ok());
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 struct ssl_ctx_st;
 struct ssl_st;
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 
 /// TLS 1.3 of a server whose certificates lie in a folder (backend/access/certificates.h). The
 /// files are read again when they changed, so that a renewed certificate needs no restart; while
@@ -79,4 +79,4 @@ class ServerTlsSession {
     int messages_ = 0;  ///< of the handshake's kind that came after it
 };
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

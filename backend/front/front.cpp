@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/service/front.h"
+#include "backend/front/front.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/access/certificates.h"
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 namespace {
 
 constexpr const char* kOthersWaited = "Others waited, and nobody had signed in.";
@@ -355,4 +355,4 @@ void Front::forget(const Connection& connection) {
     entries_.erase(connection.grpcName());
 }
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

@@ -11,11 +11,11 @@
 
 #include "absl/status/status.h"
 #include "backend/common/unique_fd.h"
-#include "backend/service/allowance.h"
-#include "backend/service/host_turns.h"
-#include "backend/service/tls.h"
+#include "backend/front/allowance.h"
+#include "backend/front/host_turns.h"
+#include "backend/front/tls.h"
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 
 /// The other end of a connection over the network.
 struct Peer {
@@ -115,4 +115,4 @@ class Connection {
     std::optional<Time> closing_;  ///< one side has closed; the other is cut off then
 };
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 
 /// An IPv4 address, or the 64 bits of an IPv6 address that name a network: whoever has one of its
 /// addresses has all of them. An IPv4 address that IPv6 carries is one of IPv4.
@@ -52,4 +52,4 @@ class HostTurns {
     std::vector<Record> records_;
 };
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

@@ -11,16 +11,19 @@
 
 #include "backend/access/certificates.h"
 #include "backend/common/unique_fd.h"
-#include "backend/service/front.h"
-#include "backend/service/server_sockets.h"
-#include "tests/rpc/silent_callers.h"
+#include "backend/front/front.h"
+#include "backend/front/server_sockets.h"
+#include "tests/front/silent_callers.h"
 
 namespace bulkhead::testing {
 namespace {
 
-using service::Allowance;
-using service::Front;
+using front::Allowance;
+using front::Front;
 using std::chrono::milliseconds;
+
+/// Longer than anything takes on a busy machine; a test that waits so long has failed.
+constexpr std::chrono::seconds kForever{30};
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -135,7 +138,7 @@ struct Door {
     std::vector<UniqueFd> kept_ ABSL_GUARDED_BY(mutex_);
     std::vector<std::jthread> readers_ ABSL_GUARDED_BY(mutex_);
     Front front;
-    service::ServerSockets sockets;  ///< declared last: its thread calls the others
+    front::ServerSockets sockets;  ///< declared last: its thread calls the others
 };
 
 using Kind = Allowance::Kind;
@@ -177,7 +180,7 @@ TEST(AllowanceTest, CallsOfAConnectionThatIsGoneCountUntilTheyEnd) {
     const Allowance::Time now{};
     const Allowance::Limits two{{100, 0}, {0, 0}, {0, 0}, 2, 1};
     const auto allowance = std::make_shared<Allowance>(two, now);
-    auto share = std::make_shared<service::Share>(std::make_shared<Allowance>(two, now));
+    auto share = std::make_shared<front::Share>(std::make_shared<Allowance>(two, now));
     EXPECT_TRUE(share->take(Kind::kCall, now));
     EXPECT_TRUE(share->take(Kind::kCall, now));
     EXPECT_TRUE(share->moveTo(allowance));
@@ -364,7 +367,7 @@ TEST(FrontTest, WhoeverTakesNothingIsNotReadForMemory) {
     door.letGo();
     const auto from = std::chrono::steady_clock::now();
     EXPECT_TRUE(comesTrue([&] { return door.front.find(door.name(0)) == nullptr; }));
-    EXPECT_LT(std::chrono::steady_clock::now() - from, service::Connection::kLeaves / 2);
+    EXPECT_LT(std::chrono::steady_clock::now() - from, front::Connection::kLeaves / 2);
 }
 
 TEST(FrontTest, OneThatIsOverHasItsPlaceUntilGrpcLetsGoOfIt) {
@@ -395,7 +398,7 @@ TEST(FrontTest, AHostWaitsWhenOneOfItIsPutOutForWhatItSent) {
     other.say(kPreface);
     same.say(kPreface);
     ASSERT_TRUE(door.awaitAccepted(4));
-    EXPECT_GE(std::chrono::steady_clock::now() - from, 2 * service::HostTurns::kShortest);
+    EXPECT_GE(std::chrono::steady_clock::now() - from, 2 * front::HostTurns::kShortest);
 }
 
 TEST(FrontTest, OfWhoeverSignedInTheRestComesToo) {
@@ -450,13 +453,13 @@ class SessionTest : public ::testing::Test {
         EXPECT_TRUE(authority.ok()) << authority.status();
         const auto issued = authority->issue("daemon", {"localhost"}, 1, now, dir_ + "/daemon");
         EXPECT_TRUE(issued.ok()) << issued.status();
-        tls_ = *service::ServerTls::open(dir_ + "/daemon", clock_);
+        tls_ = *front::ServerTls::open(dir_ + "/daemon", clock_);
         context_.reset(::SSL_CTX_new(::TLS_client_method()));
         ::SSL_CTX_set_alpn_protos(context_.get(), reinterpret_cast<const uint8_t*>("\x02h2"), 3);
         client_.reset(::SSL_new(context_.get()));
         ::SSL_set_bio(client_.get(), ::BIO_new(::BIO_s_mem()), ::BIO_new(::BIO_s_mem()));
         ::SSL_set_connect_state(client_.get());
-        server_ = std::make_unique<service::ServerTlsSession>(tls_->now());
+        server_ = std::make_unique<front::ServerTlsSession>(tls_->now());
     }
     ~SessionTest() override { std::filesystem::remove_all(dir_); }
 
@@ -485,10 +488,10 @@ class SessionTest : public ::testing::Test {
 
     SystemClock clock_;
     std::string dir_;
-    std::unique_ptr<service::ServerTls> tls_;
+    std::unique_ptr<front::ServerTls> tls_;
     std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context_{nullptr, &::SSL_CTX_free};
     std::unique_ptr<SSL, void (*)(SSL*)> client_{nullptr, &::SSL_free};
-    std::unique_ptr<service::ServerTlsSession> server_;
+    std::unique_ptr<front::ServerTlsSession> server_;
 };
 
 TEST_F(SessionTest, WhatIsSentComesAndAnEndIsSaid) {
@@ -527,16 +530,16 @@ TEST_F(SessionTest, BytesThatWereChangedOnTheWayEndIt) {
     EXPECT_EQ(plain, "");
 }
 
-using Turns = service::HostTurns;
+using Turns = front::HostTurns;
 
-service::Host hostAt(const char* text) {
+front::Host hostAt(const char* text) {
     sockaddr_storage at{};
     auto& v4 = reinterpret_cast<sockaddr_in&>(at);
     auto& v6 = reinterpret_cast<sockaddr_in6&>(at);
     const bool isV6 = ::inet_pton(AF_INET6, text, &v6.sin6_addr) == 1;
     at.ss_family = isV6 ? AF_INET6 : AF_INET;
     if (!isV6) ::inet_pton(AF_INET, text, &v4.sin_addr);
-    return service::hostOf(at);
+    return front::hostOf(at);
 }
 
 TEST(HostTurnsTest, AHostIsAnAddressOfIpv4OrANetworkOfIpv6) {
@@ -585,7 +588,7 @@ TEST(HostTurnsTest, WhereSomebodySignsInTheWaitStaysTheShortest) {
 TEST(HostTurnsTest, OfMoreHostsThanItKeepsTheOneHeardOfLeastRecentlyIsForgotten) {
     Turns turns;
     Turns::Time now{std::chrono::hours(1)};
-    for (service::Host host = 0; host <= Turns::kMost; ++host)
+    for (front::Host host = 0; host <= Turns::kMost; ++host)
         turns.offended(host, now + std::chrono::microseconds(host));
     EXPECT_LE(turns.next(0), now);
     EXPECT_GT(turns.next(1), now);
@@ -596,7 +599,7 @@ TEST(HostTurnsTest, WhereSomebodySignedInIsRememberedLongerThanOffences) {
     Turns turns;
     const Turns::Time now{std::chrono::hours(1)};
     turns.signedIn(7, now);
-    for (service::Host host = 1000; host < 1000 + 2 * Turns::kMost; ++host)
+    for (front::Host host = 1000; host < 1000 + 2 * Turns::kMost; ++host)
         turns.offended(host, now + std::chrono::microseconds(host));
     for (const int time : {1, 2}) {
         turns.offended(7, now + std::chrono::seconds(time));
@@ -609,29 +612,38 @@ TEST(ServerSocketsTest, AConnectionComesInWithItsFirstByte) {
     std::atomic<int> accepted = 0;
     Front front(
         nullptr, [](auto&, auto&) {}, [&](UniqueFd) { ++accepted; }, kForever);
-    service::ServerSockets sockets(front, kForever);
+    front::ServerSockets sockets(front, kForever);
     const auto address = sockets.listenTcp("127.0.0.1:0");
     ASSERT_TRUE(address.ok()) << address.status();
     sockets.start([](UniqueFd) {});
-    SilentCallers silent(*address, service::ServerSockets::kMostWaiting + 10);
+    SilentCallers silent(*address, front::ServerSockets::kMostWaiting + 10);
     EXPECT_TRUE(silent.closed(10)) << "those that came first give way";
     EXPECT_EQ(accepted, 0);
     silent.say(kPreface);
-    EXPECT_TRUE(silent.closed(service::ServerSockets::kMostWaiting + 10));
-    EXPECT_EQ(accepted, static_cast<int>(service::ServerSockets::kMostWaiting));
+    EXPECT_TRUE(silent.closed(front::ServerSockets::kMostWaiting + 10));
+    EXPECT_EQ(accepted, static_cast<int>(front::ServerSockets::kMostWaiting));
 }
 
 TEST(ServerSocketsTest, AConnectionThatSaysNothingIsClosed) {
     std::atomic<int> accepted = 0;
     Front front(
         nullptr, [](auto&, auto&) {}, [&](UniqueFd) { ++accepted; }, kForever);
-    service::ServerSockets sockets(front, milliseconds(50));
+    front::ServerSockets sockets(front, milliseconds(50));
     const auto address = sockets.listenTcp("127.0.0.1:0");
     ASSERT_TRUE(address.ok()) << address.status();
     sockets.start([](UniqueFd) {});
     SilentCallers silent(*address, 3);
     EXPECT_TRUE(silent.closed(3));
     EXPECT_EQ(accepted, 0);
+}
+
+TEST(ServerSocketsTest, APortAloneMeansLoopback) {
+    using Address = std::pair<std::string, std::string>;
+    EXPECT_EQ(*front::tcpAddress("7400"), Address("127.0.0.1", "7400"));
+    EXPECT_EQ(*front::tcpAddress("0.0.0.0:7400"), Address("0.0.0.0", "7400"));
+    EXPECT_EQ(*front::tcpAddress("[::1]:7400"), Address("::1", "7400"));
+    EXPECT_FALSE(front::tcpAddress("nonsense").ok());
+    EXPECT_FALSE(front::tcpAddress("host:70000").ok());
 }
 
 }  // namespace

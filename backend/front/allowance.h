@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "backend/common/threads.h"
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 
 /// Bounds the work that one principal, or one connection on which nobody has signed in, gives gRPC:
 /// gRPC 1.51 reads calls faster than it carries them out, with no bound on those between, and takes
@@ -166,4 +166,4 @@ class Share : public std::enable_shared_from_this<Share> {
     int begun_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/service/connection.h"
+#include "backend/front/connection.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 namespace {
 
 /// So much is read of the network at a time: it bounds what others wait for meanwhile.
@@ -266,4 +266,4 @@ void Connection::cut(Time now) {
     closing_ = now + kLeaves;
 }
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/unique_fd.h"
-#include "backend/service/front.h"
+#include "backend/front/front.h"
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 
 /// "7400" -> {"127.0.0.1", "7400"}, "[::1]:7400" -> {"::1", "7400"}; InvalidArgument for what is no
 /// address.
@@ -88,4 +88,4 @@ class ServerSockets {
     bool exhausted_ = false;  ///< the last accept found no descriptor
 };
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/service/tls.h"
+#include "backend/front/tls.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/access/certificates.h"
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 namespace {
 
 /// HTTP/2 over TLS, in the form of ALPN.
@@ -177,4 +177,4 @@ std::string ServerTlsSession::certificate() const {
     return {bytes, static_cast<size_t>(size)};
 }
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

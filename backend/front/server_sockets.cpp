@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/service/server_sockets.h"
+#include "backend/front/server_sockets.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 #include <cstring>
 #include <map>
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 namespace {
 
 constexpr int kBacklog = 128;
@@ -249,4 +249,4 @@ void ServerSockets::await(int fd) {
     waiting_.push_back({UniqueFd(fd), peerOf(fd), std::chrono::steady_clock::now() + silence_});
 }
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

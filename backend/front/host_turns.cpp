@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/service/host_turns.h"
+#include "backend/front/host_turns.h"
 
 #include <netinet/in.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 
 Host hostOf(const sockaddr_storage& address) {
     constexpr Host kIpv4 = ~Host{0} << 32;  // no host of IPv6 has such an address
@@ -70,4 +70,4 @@ void HostTurns::signedIn(Host host, Time now) {
     record.next = std::min(record.next, now + record.wait);
 }
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front

@@ -16,10 +16,10 @@
 #include "absl/status/status.h"
 #include "backend/common/threads.h"
 #include "backend/common/unique_fd.h"
-#include "backend/service/connection.h"
-#include "backend/service/host_turns.h"
+#include "backend/front/connection.h"
+#include "backend/front/host_turns.h"
 
-namespace bulkhead::service {
+namespace bulkhead::front {
 
 /// The time that poll() takes: at least 1, so that it is over then.
 int msUntil(std::chrono::steady_clock::time_point at);
@@ -119,4 +119,4 @@ class Front {
     std::unique_ptr<Hall> hall_;
 };
 
-}  // namespace bulkhead::service
+}  // namespace bulkhead::front
