@@ -500,14 +500,15 @@ TEST(GradientWatchTest, FewSizesAndThoseThatAreNoneSayNothing) {
 // --------------------------------------------------------------------------------------
 
 TEST(ParityTest, KeepingTheStateCostsAHundredthOfTheStepsAtMost) {
-    EXPECT_EQ(comparisonsPerKeep(1, 3, 300, 1), 1u);
-    EXPECT_EQ(comparisonsPerKeep(1, 3.1, 300, 1), 2u);
-    EXPECT_EQ(comparisonsPerKeep(1, 13, 300, 1), 8u);
-    EXPECT_EQ(comparisonsPerKeep(1, 13, 300, 5), 1u) << "what is compared seldom is kept seldom";
-    EXPECT_EQ(comparisonsPerKeep(2, 1.6, 300, 1), 2u) << "it would go up again at once";
-    EXPECT_EQ(comparisonsPerKeep(2, 1.5, 300, 1), 1u);
-    EXPECT_EQ(comparisonsPerKeep(8, 0.1, 300, 1), 1u);
-    EXPECT_EQ(comparisonsPerKeep(1, 1e9, 1, 1), 1024u);
+    EXPECT_EQ(occasionsPerTaken(1, 3, 300, 1, 1024), 1u);
+    EXPECT_EQ(occasionsPerTaken(1, 3.1, 300, 1, 1024), 2u);
+    EXPECT_EQ(occasionsPerTaken(1, 13, 300, 1, 1024), 8u);
+    EXPECT_EQ(occasionsPerTaken(1, 13, 300, 5, 1024), 1u)
+        << "what is compared seldom is kept seldom";
+    EXPECT_EQ(occasionsPerTaken(2, 1.6, 300, 1, 1024), 2u) << "it would go up again at once";
+    EXPECT_EQ(occasionsPerTaken(2, 1.5, 300, 1, 1024), 1u);
+    EXPECT_EQ(occasionsPerTaken(8, 0.1, 300, 1, 1024), 1u);
+    EXPECT_EQ(occasionsPerTaken(1, 1e9, 1, 1, 1024), 1024u);
 }
 
 TEST(ParityTest, AMinorityIsNamedWithItsShardsAndATieIsATie) {
@@ -697,6 +698,25 @@ TEST(FoldTest, YesNeedsEveryShardAndNoIsSaidAtOnce) {
     EXPECT_FALSE(no.complete);
     EXPECT_EQ(no.shardsIn, 1u);
     EXPECT_FALSE(fold.add(rankVote(0, true, 1))->has_value());  // of an older attempt
+}
+
+TEST(FoldTest, AHashThatAShardDoesNotTellIsNoneOfTheReplica) {
+    ReplicaFold fold(3, 2, 2);
+    RankVote vote = rankVote(0, true);
+    vote.hash.reset();
+    (void)*fold.add(vote);
+    EXPECT_THAT(std::get<ReplicaVote>(**fold.add(rankVote(1, true))).hashes, IsEmpty());
+    RankReport report;
+    report.rank = {3, 0};
+    report.incarnation = 2;
+    report.hasState = true;
+    report.hash = 1;
+    (void)*fold.add(report);
+    report.rank.shard = 1;
+    report.hash.reset();
+    EXPECT_THAT(std::get<Report>(**fold.add(report)).hashes, IsEmpty());
+    report.hash = 2;
+    EXPECT_THAT(std::get<Report>(**fold.add(report)).hashes, ElementsAre(1, 2));
 }
 
 TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {

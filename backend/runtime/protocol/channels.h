@@ -22,7 +22,7 @@ struct RankReport {
     uint64_t lineage = 0;
     bool hasState = false;
     uint64_t step = 0;
-    uint64_t hash = 0;
+    std::optional<uint64_t> hash;
     uint64_t snapshotStep = 0;  ///< of the fetch that the state comes from; 0: of none
     bool ready = false;
     bool following = false;

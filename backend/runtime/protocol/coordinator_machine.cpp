@@ -144,6 +144,7 @@ void CoordinatorMachine::Impl::advance() {
     if (recovering_) return;
     releaseUnheard();
     decide();
+    settleCheckpoints();
     if (nobodyLeft()) return finish(false, absl::StrCat("no replica can train: ", givenUpWhy_));
     if (!open_) takeFollowers();
     if (!open_) takePlacedOtherwise();

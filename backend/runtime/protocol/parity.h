@@ -28,11 +28,12 @@ struct ParityResult {
 /// Compares hashes of the same step. Pure; O(replicas x shards). A majority is more than half.
 ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica);
 
-/// Of so many comparisons one can be followed by a replay, when keeping the state before a step
-/// took `keepMs` and states are compared every `everySteps` steps of `stepMs`: so few that keeping
-/// costs at most a hundredth of the steps. A power of two, so that what was due stays due when it
-/// shrinks. `now` is the number so far: it shrinks only where half of it would cost half of that.
-uint32_t comparisonsPerKeep(uint32_t now, double keepMs, double stepMs, uint32_t everySteps);
+/// Of so many occasions one is taken, when that takes `ms` and there is an occasion every
+/// `everySteps` steps of `stepMs`: so few that it costs at most a hundredth of the steps, and one
+/// of `most` at least. A power of two, so that what was due stays due when it shrinks. `now` is the
+/// number so far: it shrinks only where half of it would cost half of that.
+uint32_t occasionsPerTaken(uint32_t now, double ms, double stepMs, uint32_t everySteps,
+                           uint32_t most);
 
 /// Replicas grouped by the hashes they reported: `incarnations` has every replica of `byReplica`.
 /// In the order of each group's lowest replica.

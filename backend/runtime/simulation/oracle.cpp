@@ -114,7 +114,10 @@ void Oracle::checkParity(const CommitRecord& record) {
         const auto it =
             votes_.find({ExchangeId{record.step, record.epoch, record.attempt}, c.replica});
         if (it == votes_.end() || it->second.shardsIn != options_.shards) continue;
-        if (first == nullptr)
+        if (it->second.hashes.empty())
+            fail_("I3", absl::StrCat(stepName(record), " is committed although r", c.replica,
+                                     " told no hash of the state before"));
+        else if (first == nullptr)
             first = &it->second;
         else if (first->hashes != it->second.hashes)
             fail_("I3",
@@ -177,6 +180,7 @@ void Oracle::durable(const LogEntry& entry) {
         checkUse(k->ledger, k->step, absl::StrCat("the checkpoint of step ", k->step));
     } else if (const auto* d = std::get_if<LogCheckpointsDropped>(&entry)) {
         for (const std::string& path : d->paths) checkpoints_.erase(path);
+        if (d->unusable) dropped_.insert(d->paths.begin(), d->paths.end());
     } else if (const auto* y = std::get_if<LogLayout>(&entry)) {
         layout_ = y->layout;
         expertShard_ = y->expertShard;

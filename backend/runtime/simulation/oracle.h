@@ -87,6 +87,9 @@ class Oracle {
     uint64_t durableStep() const { return step_; }
     /// The step is committed in that lineage, and no rollback has gone behind it since.
     bool isDescent(uint64_t lineage, uint64_t step) const;
+    /// The log has that checkpoint; or says that nobody goes back to it.
+    bool isLogged(const std::string& path) const { return checkpoints_.contains(path); }
+    bool isDropped(const std::string& path) const { return dropped_.contains(path); }
     bool wasExpelled(int32_t replica, uint32_t incarnation) const {
         return expelled_.contains({replica, incarnation});
     }
@@ -164,6 +167,7 @@ class Oracle {
     std::map<StepKey, Truth> truths_;
     std::map<StepKey, CommitRecord> records_;
     std::map<std::string, LogCheckpoint> checkpoints_;
+    std::set<std::string> dropped_;             ///< because they are no good
     std::map<uint64_t, uint64_t> beganAt_;      ///< by lineage: the step it goes on from
     std::vector<std::vector<Sample>> samples_;  ///< by domain
     std::map<FrameKey, Announcement> announced_;
