@@ -167,7 +167,7 @@ class ScriptedRank {
         hash_ = stateAfter(a.record.step);
         later(Replayed{a.record.step});
     }
-    void act(const JudgeReplay& a) { later(ReplayJudged{a.step, flip_ == 0}); }
+    void act(const JudgeReplay& a) { later(ReplayJudged{a.step, true, flip_ == 0}); }
     void act(const SendUp& a) { send(a.message); }
     void act(const SendLeader& a) {
         auto folded = fold_.add(a.message);

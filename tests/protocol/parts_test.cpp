@@ -844,11 +844,20 @@ TEST(FoldTest, AFetchIsAsFarAsItsSlowestShardAndCountsAllBytesOfItsSnapshot) {
 
 TEST(FoldTest, VerdictsMovesAndSnapshotsAreToldWhenEveryShardHasItsOwn) {
     ReplicaFold fold(3, 2, 2);
-    EXPECT_FALSE((*fold.add(RankVerdict{{3, 1}, 2, 9, false})).has_value());
-    const auto verdict = std::get<ReplayVerdict>(**fold.add(RankVerdict{{3, 0}, 2, 9, true}));
+    EXPECT_FALSE((*fold.add(RankVerdict{{3, 1}, 2, 9, true, false})).has_value());
+    const auto verdict = std::get<ReplayVerdict>(**fold.add(RankVerdict{{3, 0}, 2, 9, true, true}));
     EXPECT_EQ(verdict.step, 9u);
     EXPECT_THAT(verdict.mismatchedShards, ElementsAre(1));
-    EXPECT_FALSE((*fold.add(RankVerdict{{3, 0}, 2, 9, true})).has_value()) << "they begin anew";
+    EXPECT_FALSE((*fold.add(RankVerdict{{3, 0}, 2, 9, true, true})).has_value())
+        << "they begin anew";
+    const auto unsure =
+        std::get<ReplayVerdict>(**fold.add(RankVerdict{{3, 1}, 2, 9, false, false}));
+    EXPECT_FALSE(unsure.replayed) << "one could not";
+    EXPECT_THAT(unsure.mismatchedShards, IsEmpty());
+    EXPECT_FALSE((*fold.add(RankVerdict{{3, 0}, 2, 9, true, false})).has_value());
+    const auto sure = std::get<ReplayVerdict>(**fold.add(RankVerdict{{3, 1}, 2, 9, false, false}));
+    EXPECT_TRUE(sure.replayed) << "the other one's is enough";
+    EXPECT_THAT(sure.mismatchedShards, ElementsAre(0));
 
     EXPECT_FALSE((*fold.add(RankLayoutMoved{{3, 0}, 2, 9, 4, false, 10, "no room"})).has_value());
     auto moved =

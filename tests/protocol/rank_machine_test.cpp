@@ -1117,7 +1117,7 @@ TEST_F(RankMachineTest, ItsLastStepIsReplayedForItsVerdictAndNoOtherIs) {
     EXPECT_EQ(did<JudgeReplay>(), nullptr);
     tell(ReplayLast{5, 0});
     ASSERT_NE(did<JudgeReplay>(), nullptr);
-    give(ReplayJudged{0, false});
+    give(ReplayJudged{0, true, false});
     const auto* verdict = std::get_if<RankVerdict>(&did<SendLeader>()->message);
     ASSERT_NE(verdict, nullptr);
     EXPECT_FALSE(verdict->matches);
@@ -1226,6 +1226,35 @@ TEST_F(JoiningTest, ItFetchesReplaysFollowsAndTellsHowFarItIs) {
     EXPECT_EQ(machine_.phase(), Phase::kReplay);
     give(FetchDone{6, 60});
     EXPECT_EQ(machine_.appliedStep(), 8u) << "that was long ago";
+}
+
+/// A new coordinator waits for it: that it follows a state which nobody names may be all there is.
+TEST_F(JoiningTest, AHashThatACoordinatorAskedForIsToldOfTheNextStateIfThatComesFirst) {
+    fetch(6);
+    give(FetchDone{6, 60});
+    committed(7);
+    give(Replayed{7});
+    ASSERT_NE(did<HashState>(), nullptr);
+    give(StateHashed{7, 70, 1});
+    Quorum seldom;
+    seldom.lineage = 1;
+    seldom.step = 9;
+    seldom.checkParity = false;
+    tell(seldom);
+    committed(8);
+    give(Replayed{8});
+    ASSERT_EQ(did<HashState>(), nullptr) << "nobody compares that";
+    give(LeaderBack{});
+    ASSERT_NE(did<HashState>(), nullptr);
+    seldom.step = 10;
+    tell(seldom);
+    committed(9);
+    give(Replayed{9});
+    ASSERT_NE(did<HashState>(), nullptr);
+    EXPECT_EQ(did<HashState>()->step, 9u);
+    give(StateHashed{9, 90, 1});
+    ASSERT_NE(said<RankReport>(), nullptr);
+    EXPECT_EQ(said<RankReport>()->hash, 90u);
 }
 
 TEST_F(JoiningTest, AFetchThatBreaksIsToldToTheCoordinatorWithWhoFailed) {

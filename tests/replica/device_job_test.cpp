@@ -183,20 +183,22 @@ TEST_F(PacedJob, aFlippedBitIsFoundBeforeTheNextComparisonIsOver) {
     ASSERT_TRUE(job->runUntil([&] { return !job->contributes(1); })) << job->output();
     ASSERT_TRUE(job->runUntil([&] { return job->contributes(1); })) << job->output();
     ASSERT_TRUE(job->runToStep(job->committed() + 3)) << job->output();
-    size_t besides = 0;
-    for (const StepCommitted& step : job->facts<StepCommitted>())
-        besides +=
-            step.record.step > found + 1 && step.record.step % 2 == 1 && !step.parity.empty();
-    EXPECT_GT(besides, 0u) << "it need not wait for a comparison";
     EXPECT_EQ(job->facts<StepCommitted>().back().votes.size(), 3u) << job->output();
 }
 
-TEST_F(PacedJob, aHashThatTakesNoTimeIsComparedAtEveryStep) {
+/// How long a step takes depends on the machine: the choice has to follow from its own figures.
+TEST_F(PacedJob, aHashThatTakesLittleIsComparedAsOftenAsCostsLittle) {
     const auto job = this->job(0);
     ASSERT_TRUE(job->runUntil([&] { return pace(*job) > 0; })) << job->output();
-    ASSERT_TRUE(job->runToStep(job->committed() + 20)) << job->output();
-    for (const StepCommitted& step : job->facts<StepCommitted>())
-        EXPECT_FALSE(step.parity.empty()) << "step " << step.record.step;
+    ASSERT_TRUE(job->runToStep(job->committed() + 60)) << job->output();
+    for (const auto& told : job->facts<protocol::fact::ParityPaced>()) {
+        const double share = told.hashMs / (told.everySteps * told.stepMs);
+        ASSERT_LT(told.everySteps, 256u);
+        EXPECT_LE(share, 0.01);
+        EXPECT_TRUE(told.everySteps == 1 || share > 0.0025) << told.everySteps;
+    }
+    EXPECT_GT(compared(*job, 0), 0u);
+    expectParity(*job);
 }
 
 #ifdef BULKHEAD_CUDA_PLUGIN

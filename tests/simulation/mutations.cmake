@@ -205,8 +205,8 @@ plant(parity.cpp "        if (majority) result.odd.push_back(replica);"
 plant(parity.cpp "        if (hashes == *largest->first) continue;"
   [==[        if (majority && MUTATED(expel_the_majority) && hashes == *largest->first) result.odd.push_back(replica);
         if (hashes == *largest->first) continue;]==])
-plant(rank_machine.cpp "    appliedEpoch_ = last_->epoch;\n    stateChanged();\n    if (replay_.empty()) {"
-  "    appliedEpoch_ = last_->epoch;\n    if (!MUTATED(tell_an_older_hash)) stateChanged();\n    if (replay_.empty()) {")
+plant(rank_machine.cpp "    appliedEpoch_ = last_->epoch;\n    const bool owesHash = reportsHash_;  // a coordinator asked, of the state before\n    stateChanged();\n    if (replay_.empty()) {"
+  "    appliedEpoch_ = last_->epoch;\n    const bool owesHash = reportsHash_;\n    if (!MUTATED(tell_an_older_hash)) stateChanged();\n    if (replay_.empty()) {")
 plant(parity.cpp "    const bool majority = 2 * largest->second > byReplica.size();"
   "    const bool majority = 2 * largest->second + (MUTATED(call_a_tie_a_majority) ? 1 : 0) > byReplica.size();")
 plant(coordinator_replicas.cpp "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll)"
@@ -223,6 +223,8 @@ plant(checkpoint_book.cpp "    known_.insert(at, std::move(checkpoint));"
   "    known_.insert(MUTATED(keep_checkpoints_by_arrival) ? known_.end() : at, std::move(checkpoint));")
 plant(coordinator_replicas.cpp "        if (dropped || checkpoints_.find(c.path) != nullptr) continue;"
   "        if (dropped || checkpoints_.find(c.path) != nullptr || MUTATED(overlook_what_orphans_wrote)) continue;")
+plant(coordinator_replicas.cpp "    if (agreed != nullptr && !found.hashes.empty()) return found.hashes != *agreed;"
+  "    if (MUTATED(go_back_to_what_was_disputed)) return false;\n    if (agreed != nullptr && !found.hashes.empty()) return found.hashes != *agreed;")
 plant(coordinator_replicas.cpp "        if (!stopping_ && mustWriteBeforeLeaving(r)) continue;"
   "        if (!stopping_ && !MUTATED(drain_the_last_that_holds_it) && mustWriteBeforeLeaving(r)) continue;")
 file(WRITE ${OUT} "#include \"tests/simulation/mutation.h\"\n${text}")

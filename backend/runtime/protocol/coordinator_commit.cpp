@@ -155,7 +155,7 @@ void CoordinatorMachine::Impl::finishCommit() {
 void CoordinatorMachine::Impl::sendCommit(const CommitRecord& record) {
     const bool due = checkpointDue(record.step);
     // It was ordered when the next quorum had been made: that of the next step will be compared.
-    const bool late = due && choosesPace() && pending_ && !pending_->checkParity;
+    const bool late = due && comparesStates() && pending_ && !pending_->checkParity;
     checkpointWanted_ = checkpointWanted_ || late;
     const int32_t writer = due && !late ? checkpointWriter(record) : -1;
     if (writer >= 0) planCheckpoint(writer, record.step);
@@ -245,10 +245,12 @@ void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
     settleCheckpoints();
 }
 
-/// Its state is compared with the next step, or with what is reported while the job waits.
+/// Its state is compared with the next step, or with what is reported while the job waits. An end
+/// that somebody asked for does not wait for whoever tells nothing.
 bool CoordinatorMachine::Impl::awaitsComparison(uint64_t step, const CheckpointPlan& plan) const {
-    return choosesPace() && plan.done->ok && !plan.agreed && step == committed_ &&
-           ((open_ && open_->tie) || now_ - plan.doneAt <= limits_.progress());
+    const bool good = plan.done->ok && plan.done->layout == plan.entry.layout;
+    if (!comparesStates() || !good || plan.agreed || step != committed_) return false;
+    return !stopping_ || (open_ && open_->tie) || now_ - plan.doneAt <= limits_.progress();
 }
 
 void CoordinatorMachine::Impl::settleCheckpoints() {
@@ -281,12 +283,17 @@ void CoordinatorMachine::Impl::checkpointEnded(CheckpointPlan plan) {
         done.error = absl::StrCat("its files lie in layout ", done.layout,
                                   ", the job is in layout ", entry.layout);
     }
-    if (done.ok && choosesPace() && plan.agreed && !plan.agreed->empty() && !done.hashes.empty() &&
-        done.hashes != *plan.agreed) {
+    if (done.ok && comparesStates() && plan.agreed && !plan.agreed->empty() &&
+        !done.hashes.empty() && done.hashes != *plan.agreed) {
         done.ok = false;
         done.error = "its state is not the one that the contributors agreed on";
         unusable_.insert(done.path);
         log(LogCheckpointsDropped{{done.path}, true}, false);
+    }
+    if (done.ok && comparesStates() && !plan.agreed && done.step != committed_) {
+        done.ok = false;
+        done.error = "its state was not compared";
+        checkpointWanted_ = true;
     }
     fact(fact::CheckpointWritten{done});
     if (done.ok) {

@@ -131,7 +131,7 @@ struct Exchange {
     std::map<int32_t, std::set<int32_t>> resetAccusers;  ///< accused -> by whom
     std::map<int32_t, uint32_t> nonFiniteBy;             ///< replica -> times in this step
     std::map<SampleRange, uint32_t> nonFiniteRanges;
-    std::optional<std::map<int32_t, std::optional<bool>>> tie;  ///< verdicts awaited
+    std::optional<std::map<int32_t, std::optional<ReplayVerdict>>> tie;  ///< verdicts awaited
     MonoNs tieSince = 0;
     struct Committing {
         uint64_t sequence = 0;
@@ -248,6 +248,8 @@ class CoordinatorMachine::Impl : Lineage {
     // -- coordinator_replicas.cpp: processes come and go
     void openLineage(uint64_t fromStep, const std::string& why, uint64_t undone = 0);
     void statesDiffer(const std::string& why);
+    void noteDisputed(uint64_t step);
+    bool isDisputed(const LogCheckpoint& found) const;
     void seekRollback(const std::string& why);
     void rollback(const std::string& why);
     bool stateLost() const;
@@ -324,6 +326,7 @@ class CoordinatorMachine::Impl : Lineage {
     void decide();
     bool parityHolds();
     bool choosesPace() const { return options_.policies.parityEverySteps == kParityAuto; }
+    bool comparesStates() const { return options_.policies.parityEverySteps != 0; }
     uint32_t parityEvery() const;
     bool comparesBesides(uint64_t step) const;
     void noteAgreed(uint64_t step, const Hashes& hashes);
@@ -438,6 +441,8 @@ class CoordinatorMachine::Impl : Lineage {
     CheckpointBook checkpoints_;
     std::vector<std::string> discarded_;  ///< the last ones that ranks were told to remove
     std::set<std::string> unusable_;
+    std::map<uint64_t, DisputedSteps>
+        disputed_;  ///< by lineage, from the first dispute to the last
     uint64_t sequence_ = 0;
     std::string link_;  ///< last of the ledger's chain
     uint64_t corpusHash_ = 0;
@@ -463,10 +468,9 @@ class CoordinatorMachine::Impl : Lineage {
     bool checkpointWanted_ = false;
     bool finished_ = false;
     std::optional<std::string> rollbackWhy_;
-    std::optional<uint64_t> agreedUpTo_;  ///< rollbackWhy_: states differ, and did not up to there
-    std::string givenUpWhy_;              ///< of the last replica that was
-    bool beginsDamaged_ = false;          ///< rollbackWhy_: resumeFrom_ cannot be read
-    bool searching_ = false;              ///< the driver looks for checkpoints to roll back to
+    std::string givenUpWhy_;      ///< of the last replica that was
+    bool beginsDamaged_ = false;  ///< rollbackWhy_: resumeFrom_ cannot be read
+    bool searching_ = false;      ///< the driver looks for checkpoints to roll back to
     std::string explanation_;
     JobPhase phase_ = JobPhase::kStarting;
     uint64_t revision_ = 1;

@@ -522,11 +522,26 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
     fact(fact::LineageOpened{lineage_, fromStep, term_, why, link_, undone});
 }
 
-/// Nobody knows which is right. What lies on disk of steps that were not compared counts no more
-/// than what is in memory.
+/// Nobody knows which is right.
 void CoordinatorMachine::Impl::statesDiffer(const std::string& why) {
     rollbackWhy_ = why;
-    agreedUpTo_ = agreed_.lastAgreed();
+    noteDisputed(committed_);
+}
+
+void CoordinatorMachine::Impl::noteDisputed(uint64_t step) {
+    DisputedSteps& steps =
+        disputed_.try_emplace(lineage_, agreed_.lastAgreed(), step).first->second;
+    steps.upTo = std::max(steps.upTo, step);
+}
+
+/// It is of another state than was agreed on; or nobody compared it before states of its time were
+/// found to differ.
+bool CoordinatorMachine::Impl::isDisputed(const LogCheckpoint& found) const {
+    const bool comparable = found.lineage == lineage_ && found.layout == layout_;
+    const Hashes* agreed = comparable ? agreed_.find(found.step) : nullptr;
+    if (agreed != nullptr && !found.hashes.empty()) return found.hashes != *agreed;
+    const auto steps = disputed_.find(found.lineage);
+    return steps != disputed_.end() && steps->second.contains(found.step);
 }
 
 /// Nothing goes on until it is known which checkpoints there are: ranks that had no coordinator
@@ -540,10 +555,9 @@ void CoordinatorMachine::Impl::seekRollback(const std::string& why) {
 void CoordinatorMachine::Impl::on(const CheckpointsFound& in) {
     if (!searching_) return;
     searching_ = false;
-    const auto upTo = std::exchange(agreedUpTo_, std::nullopt);
     for (const LogCheckpoint& c : in.checkpoints) {
         const bool dropped =
-            unusable_.contains(c.path) || (upTo && c.lineage == lineage_ && c.step > *upTo) ||
+            unusable_.contains(c.path) || isDisputed(c) ||
             std::find(discarded_.begin(), discarded_.end(), c.path) != discarded_.end();
         if (dropped || checkpoints_.find(c.path) != nullptr) continue;
         log(c, false);

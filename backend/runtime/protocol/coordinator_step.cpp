@@ -408,11 +408,13 @@ uint32_t CoordinatorMachine::Impl::parityEvery() const {
     return choosesPace() ? pace_.everySteps : options_.policies.parityEverySteps;
 }
 
-/// Where the coordinator chooses how often, nobody who catches up waits for that, and the state of
-/// each checkpoint is compared.
+/// However seldom states are compared, that of each checkpoint is, and what joiners fetch, and
+/// nobody who catches up waits for it.
 bool CoordinatorMachine::Impl::comparesBesides(uint64_t step) const {
-    return choosesPace() && (checkpointDue(step - 1) || checkpointPlans_.contains(step - 1) ||
-                             std::any_of(replicas_.begin(), replicas_.end(), isUnproven));
+    return checkpointDue(step - 1) || checkpointPlans_.contains(step - 1) ||
+           std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) {
+               return isUnproven(r) || (r.joining() && r.snapshotStep == step - 1);
+           });
 }
 
 void CoordinatorMachine::Impl::noteAgreed(uint64_t step, const Hashes& hashes) {
@@ -468,25 +470,32 @@ void CoordinatorMachine::Impl::from(RankId, const ReplayVerdict& m) {
     if (!open_ || !open_->tie || current(m.replica, m.incarnation) == nullptr) return;
     if (m.step + 1 != open_->quorum.step) return;
     const auto it = open_->tie->find(m.replica);
-    if (it != open_->tie->end()) it->second = m.mismatchedShards.empty();
+    if (it != open_->tie->end()) it->second = m;
 }
 
-/// Whoever matches its own replay stays. If that leaves no one, or everyone, nobody knows the
-/// truth.
+/// Whoever matches its own replay stays. That proves its state right where the state before that
+/// step was agreed on. Where it was not, the difference may be older, and is explained only by
+/// whoever was seen to differ from its replay: all the others have to match theirs. If that leaves
+/// no one, or everyone, nobody knows the truth.
 void CoordinatorMachine::Impl::resolveTie() {
     const bool late = now_ - open_->tieSince > limits_.progress();
+    const bool agreedBefore = agreed_.find(open_->quorum.step - 2) != nullptr;
     std::vector<int32_t> bad;
     size_t good = 0;
-    for (const auto& [replica, matches] : *open_->tie) {
-        if (!contributes(replica)) continue;
-        if (!matches && !late) return;
-        if (matches && *matches)
+    bool unexplained = false;
+    for (const auto& [replica, verdict] : *open_->tie) {
+        const bool stays = contributes(replica);
+        if (stays && !verdict && !late) return;
+        const bool differs = verdict && !verdict->mismatchedShards.empty();
+        const bool matches = verdict && verdict->replayed && !differs;
+        if (stays && matches)
             ++good;
-        else
+        else if (stays)
             bad.push_back(replica);
+        unexplained = unexplained || !(differs || (stays && matches));
     }
     open_->tie.reset();
-    if (good == 0 || (bad.empty() && open_->ballot.lost.empty()))
+    if (good == 0 || (bad.empty() && open_->ballot.lost.empty()) || (unexplained && !agreedBefore))
         return statesDiffer("states differ and no replay tells which is right");
     open_->tainted = true;
     for (int32_t replica : bad) {

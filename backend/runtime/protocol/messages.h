@@ -307,13 +307,15 @@ struct ReplayVerdict {
     int32_t replica = 0;
     uint32_t incarnation = 0;
     uint64_t step = 0;
-    std::vector<int32_t> mismatchedShards;  ///< empty: matches its own replay
+    std::vector<int32_t> mismatchedShards;  ///< empty: matches its own replay, if there was one
+    bool replayed = true;  ///< every shard could, or those that did tell enough: they mismatch
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
         visit("incarnation", self.incarnation);
         visit("step", self.step);
         visit("mismatched_shards", self.mismatchedShards);
+        visit("replayed", self.replayed);
     }
 };
 

@@ -69,6 +69,7 @@ std::vector<ParityGroup> groupHashes(const std::map<int32_t, Hashes>& byReplica,
 }
 
 void AgreedHashes::note(uint64_t step, Hashes hashes) {
+    last_ = std::max(last_, step);
     steps_[step] = std::move(hashes);
     while (steps_.size() > window_) steps_.erase(steps_.begin());
 }

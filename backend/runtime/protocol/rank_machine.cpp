@@ -701,13 +701,14 @@ void RankMachine::on(MonoNs, const Replayed& in) {
     replay_.erase(replay_.begin());
     applied_ = in.step;
     appliedEpoch_ = last_->epoch;
+    const bool owesHash = reportsHash_;  // a coordinator asked, of the state before
     stateChanged();
     if (replay_.empty()) {
         following_ = true;
         phase_ = Phase::kIdle;  // nothing to get on with until the next commit
     }
     following_ ? report() : reportProgress();
-    if (following_ && nextMayCompare()) wantHash(true);
+    if (following_ && (owesHash || nextMayCompare())) wantHash(true);
     afterState();
     tryEnter();
     tryAdopt();
@@ -723,7 +724,8 @@ void RankMachine::receive(const ReplayLast& m) {
 }
 
 void RankMachine::on(MonoNs, const ReplayJudged& in) {
-    act(SendLeader{RankVerdict{config_.rank, config_.incarnation, in.step, in.matches}});
+    act(SendLeader{
+        RankVerdict{config_.rank, config_.incarnation, in.step, in.replayed, in.matches}});
 }
 
 void RankMachine::receive(const ChangeLayout& m) {

@@ -98,6 +98,7 @@ struct Replayed {
 };
 struct ReplayJudged {
     uint64_t step = 0;
+    bool replayed = true;  ///< false: what that takes is not there
     bool matches = true;
 };
 struct LayoutMoveDone {

@@ -182,8 +182,12 @@ absl::StatusOr<std::optional<ToCoordinator>> ReplicaFold::add(const ToLeader& pa
                 } else if constexpr (std::same_as<Part, RankVerdict>) {
                     if (!collect(verdicts_, shards_, p, false)) return Answer();
                     ReplayVerdict out{replica_, incarnation_, p.step, {}};
-                    for (const auto& v : verdicts_)
-                        if (!v->matches) out.mismatchedShards.push_back(v->rank.shard);
+                    for (const auto& v : verdicts_) {
+                        out.replayed = out.replayed && v->replayed;
+                        if (v->replayed && !v->matches)
+                            out.mismatchedShards.push_back(v->rank.shard);
+                    }
+                    out.replayed = out.replayed || !out.mismatchedShards.empty();
                     verdicts_.clear();
                     return Answer(out);
                 } else {

@@ -486,7 +486,7 @@ absl::Status ReplicaRank::Impl::judgeReplay(uint64_t step) {
     const StateStore::DeltaPtr delta = store_.delta(step);
     if (step != step_ || !kept_ || *kept_ + 1 != step || delta == nullptr) {
         spdlog::warn("step {} cannot be replayed: its state before is not kept", step);
-        post(protocol::ReplayJudged{step, false});
+        post(protocol::ReplayJudged{step, false, false});
         return absl::OkStatus();
     }
     absl::StatusOr<StateSnapshot> label = this->label();
@@ -505,7 +505,7 @@ absl::Status ReplicaRank::Impl::judgeReplay(uint64_t step) {
     s = program_->importState(0, (*held)->bytes);
     if (s.ok()) s = program_->imported();
     if (!s.ok()) return s;
-    post(protocol::ReplayJudged{step, matches});
+    post(protocol::ReplayJudged{step, true, matches});
     return absl::OkStatus();
 }
 

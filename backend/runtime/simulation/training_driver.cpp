@@ -222,12 +222,11 @@ void SimulatedJob::hashState(Process& rank, uint64_t step) {
 
 void SimulatedJob::judge(Process& rank, uint64_t step) {
     const auto delta = rank.deltas.find(step);
-    bool matches = false;
-    if (rank.now.step == step && rank.before && rank.before->step + 1 == step &&
-        delta != rank.deltas.end())
-        matches =
-            applied(rank.before->state, delta->second.sum, delta->second.record) == rank.now.state;
-    give(rank.id, rank.incarnation, ReplayJudged{step, matches});
+    const bool can = rank.now.step == step && rank.before && rank.before->step + 1 == step &&
+                     delta != rank.deltas.end();
+    const bool matches = can && applied(rank.before->state, delta->second.sum,
+                                        delta->second.record) == rank.now.state;
+    give(rank.id, rank.incarnation, ReplayJudged{step, can, matches});
 }
 
 // ---- copies of state
