@@ -175,6 +175,9 @@ struct Describe {
     EventText operator()(const model::ParityDisputed& e) const {
         return {tr("Parity"), {}, toQt(model::disputeText(e.dispute))};
     }
+    EventText operator()(const model::ParityPaced& e) const {
+        return {tr("Parity"), {}, toQt(model::paceText(e))};
+    }
     EventText operator()(const model::RangeQuarantined& e) const {
         return {tr("Quarantine"),
                 {},

@@ -20,6 +20,8 @@ struct Reader {
         if (name != key) return;
         if constexpr (std::is_enum_v<T>)
             text = std::string(enumName(value));
+        else if constexpr (IsOptional<T>::value)
+            text = value ? std::to_string(*value) : "auto";
         else
             text = std::to_string(value);
     }
@@ -66,7 +68,8 @@ std::vector<PolicyField> makeFields() {
          steps,
          tr("never"),
          1,
-         {}},
+         {},
+         tr("as often as is cheap")},
         {"checkpoint_every_steps",
          tr("Checkpoint every"),
          tr("How often one replica writes its state to disk."),
@@ -121,6 +124,7 @@ QString policyWords(const model::Policies& policies, const PolicyField& field) {
     const std::string value = policyValue(policies, field.key);
     for (const PolicyField::Choice& choice : field.choices)
         if (choice.value == value) return choice.label;
+    if (value == "auto") return field.automatic;
     const uint64_t number = toQt(value).toULongLong();
     if (number == 0 && !field.zero.isEmpty()) return field.zero;
     if (field.scale == 1) return formatCount(number) + u' ' + field.unit;

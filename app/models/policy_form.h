@@ -24,6 +24,7 @@ struct PolicyField {
         std::string value;
     };
     std::vector<Choice> choices;
+    QString automatic = {};  ///< meaning of "auto", empty if it takes none
 };
 
 const std::vector<PolicyField>& policyFields();

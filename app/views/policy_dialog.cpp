@@ -12,6 +12,7 @@
 #include "app/models/labels.h"
 #include "app/views/job_commands.h"
 #include "app/widgets/theme.h"
+#include "backend/model/ledger_audit.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -100,10 +101,14 @@ model::Action PolicyDialog::composed() const {
         action.value = choice_->currentData().toString().toStdString();
         return action;
     }
+    if (number_->value() < 0) {
+        action.value = "auto";
+        return action;
+    }
     // A number that nobody changed stays as it is, whatever the unit rounds away.
     const auto shown = static_cast<uint64_t>(number_->value());
     action.value = policyValue(context_.feed.state().policies, f.key);
-    if (toQt(action.value).toULongLong() / f.scale != shown)
+    if (action.value == "auto" || toQt(action.value).toULongLong() / f.scale != shown)
         action.value = std::to_string(shown * f.scale);
     return action;
 }
@@ -116,10 +121,12 @@ void PolicyDialog::showPolicy() {
     for (const PolicyField::Choice& choice : f.choices)
         choice_->addItem(choice.label, toQt(choice.value));
     choice_->setCurrentIndex(std::max(0, choice_->findData(now)));
-    number_->setMinimum(f.key == "min_replicas" ? 1 : 0);
+    const bool mayBeAuto = !f.automatic.isEmpty();
+    number_->setMinimum(mayBeAuto ? -1 : f.key == "min_replicas" ? 1 : 0);
     number_->setSuffix(f.unit.isEmpty() ? QString() : QChar(0x202F) + f.unit);
-    number_->setSpecialValueText(f.zero);
-    number_->setValue(static_cast<int>(now.toULongLong() / f.scale));
+    number_->setSpecialValueText(mayBeAuto ? f.automatic : f.zero);
+    number_->setValue(mayBeAuto && now == u"auto" ? -1
+                                                  : static_cast<int>(now.toULongLong() / f.scale));
     editor_->setCurrentIndex(f.choices.empty() ? 1 : 0);
     setFocusProxy(editor_->currentWidget());
     showNow();
@@ -127,7 +134,11 @@ void PolicyDialog::showPolicy() {
 }
 
 void PolicyDialog::showNow() {
-    now_->setText(policyWords(context_.feed.state().policies, field()));
+    const model::RunState& state = context_.feed.state();
+    QString words = policyWords(state.policies, field());
+    if (field().key == "parity_every_steps" && !state.policies.parityEverySteps && state.parityPace)
+        words += QStringLiteral(": ") + toQt(model::paceText(*state.parityPace));
+    now_->setText(words);
     const bool differs =
         composed().value != policyValue(context_.feed.state().policies, field().key);
     set_->setEnabled(differs && context_.session.status().canAct());

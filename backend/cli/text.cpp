@@ -165,6 +165,8 @@ std::string lineOf(const model::Event& event) {
                scalarsText(*commit, " ", "=");
     if (const auto* disputed = std::get_if<model::ParityDisputed>(&event.body))
         return text + " " + model::disputeText(disputed->dispute);
+    if (const auto* pace = std::get_if<model::ParityPaced>(&event.body))
+        return text + " " + model::paceText(*pace);
     if (const auto* trouble = std::get_if<model::GpuTroubled>(&event.body))
         return text + " " + model::gpuName(*trouble) + ": " + model::troubleText(*trouble) + "; " +
                model::ranksText(*trouble);
@@ -192,7 +194,7 @@ bool isNotable(const model::Event& event) {
          {"fault_injected", "fault_ended", "incident_opened", "incident_closed", "step_redone",
           "invariant_broken", "operator_acted", "lineage_opened", "steps_suspect",
           "range_quarantined", "policies_changed", "layout_changed", "plan_proposed",
-          "campaign_started", "campaign_skipped", "campaign_ended", "gpu_troubled"})
+          "campaign_started", "campaign_skipped", "campaign_ended", "gpu_troubled", "parity_paced"})
         if (type == one) return true;
     // The end and its reason are told once, at the end.
     return event.severity >= model::Severity::kWarning && type != "run_finished" &&

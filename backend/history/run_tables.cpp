@@ -69,7 +69,8 @@ LedgerRow ledgerRow(const model::Event& event, const model::StepCommitted& e) {
     row.effectiveTime = e.effectiveTime;
     row.skip = record.skip;
     words.clear();
-    for (const model::ShardLedger& line : e.shards) words.push_back(hex(line.hash));
+    for (const model::ShardLedger& line : e.shards)
+        if (line.hash != 0) words.push_back(hex(line.hash));
     row.hashes = model::joined(words, ",");
     row.link = e.link;
     return row;

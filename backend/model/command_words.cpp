@@ -74,6 +74,9 @@ struct PolicySetter {
                 value = *named;
             else
                 refuse(concat("one of ", joined(EnumNames<T>::kNames)));
+        } else if constexpr (IsOptional<T>::value) {
+            value = parseNumber<typename T::value_type>(text);
+            if (!value && text != "auto") refuse("a whole number of 0 or more, or auto");
         } else {
             if (const auto number = parseNumber<T>(text))
                 value = *number;

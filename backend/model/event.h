@@ -445,8 +445,8 @@ struct QuorumDecided {
 /// One shard's line of a step's ledger, as its contributors' votes agreed on it.
 struct ShardLedger {
     int32_t shard = 0;
-    uint64_t hash =
-        0;  ///< parameters and optimizer state *before* this step, all contributors equal
+    /// Parameters and optimizer state *before* this step, all contributors equal; 0: not computed.
+    uint64_t hash = 0;
     double gradSquares = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -772,6 +772,21 @@ struct ParityDisputed {
     }
 };
 
+/// Replicas compare states so often from here on, where the policy leaves that to the coordinator.
+struct ParityPaced {
+    static constexpr std::string_view kType = "parity_paced";
+    uint32_t everySteps = 1;
+    double hashMs = 0;  ///< the slowest rank's, of its state
+    double stepMs = 0;  ///< the mean
+    bool operator==(const ParityPaced&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("every_steps", self.everySteps);
+        visit("hash_ms", self.hashMs);
+        visit("step_ms", self.stepMs);
+    }
+};
+
 struct InvariantBroken {
     static constexpr std::string_view kType = "invariant_broken";
     std::string invariant;  ///< "I2"
@@ -863,13 +878,15 @@ struct RunFinished {
 };
 
 /// Order is part of the binary form and of the proto's oneof: append only.
-using EventBody = std::variant<
-    RunStarted, ModelDescribed, LineageOpened, JobPhaseChanged, NodeChanged, ReplicaChanged,
-    RankStarted, RankExited, RankOutput, FleetSampled, QuorumDecided, StepCommitted, ExpertLoads,
-    StepRedone, EvidenceSeen, IncidentOpened, IncidentPhase, IncidentClosed, CatchUpProgress,
-    FaultInjected, FaultEnded, OperatorActed, PoliciesChanged, CheckpointWritten, StepsSuspect,
-    RangeQuarantined, InvariantBroken, LayoutChanged, RunFinished, CampaignStarted, CampaignSkipped,
-    CampaignEnded, RoutingSampled, PlanProposed, GpuTroubled, ParityDisputed, ProgramSeen>;
+using EventBody =
+    std::variant<RunStarted, ModelDescribed, LineageOpened, JobPhaseChanged, NodeChanged,
+                 ReplicaChanged, RankStarted, RankExited, RankOutput, FleetSampled, QuorumDecided,
+                 StepCommitted, ExpertLoads, StepRedone, EvidenceSeen, IncidentOpened,
+                 IncidentPhase, IncidentClosed, CatchUpProgress, FaultInjected, FaultEnded,
+                 OperatorActed, PoliciesChanged, CheckpointWritten, StepsSuspect, RangeQuarantined,
+                 InvariantBroken, LayoutChanged, RunFinished, CampaignStarted, CampaignSkipped,
+                 CampaignEnded, RoutingSampled, PlanProposed, GpuTroubled, ParityDisputed,
+                 ProgramSeen, ParityPaced>;
 
 struct Event {
     uint64_t seq = 0;    ///< 1, 2, 3 ... within a run, without gaps

@@ -43,6 +43,7 @@ bool fold(RunState& s, int64_t at, const StepRedone& e);
 bool fold(RunState& s, int64_t at, const StepsSuspect& e);
 bool fold(RunState& s, int64_t at, const RangeQuarantined& e);
 bool fold(RunState& s, int64_t at, const ParityDisputed& e);
+bool fold(RunState& s, int64_t at, const ParityPaced& e);
 
 // fold_experts.cpp
 bool fold(RunState& s, int64_t at, const ExpertLoads& e);

@@ -207,4 +207,9 @@ bool fold(RunState& s, int64_t, const ParityDisputed& e) {
     return true;
 }
 
+bool fold(RunState& s, int64_t, const ParityPaced& e) {
+    s.parityPace = e;
+    return true;
+}
+
 }  // namespace bulkhead::model::fold_detail

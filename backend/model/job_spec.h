@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,9 @@ struct Policies {
     BatchPolicy batch = BatchPolicy::kShrink;
     RecoveryPolicy recovery = RecoveryPolicy::kFt;
     uint32_t minReplicas = 1;
-    uint32_t parityEverySteps = 1;
+    /// Replicas compare hashes of their states every so many steps; 0: never. None: as often as
+    /// costs at most a hundredth of the steps, by what a hash and a step are seen to take.
+    std::optional<uint32_t> parityEverySteps;
     uint32_t checkpointEverySteps = 50;
     uint32_t checkpointsKept = 3;
     /// Restarts of one replica within ten minutes before it is given up; 0: never give up.

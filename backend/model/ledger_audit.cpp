@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/model/names.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::model {
 namespace {
@@ -59,6 +60,13 @@ std::string disputeText(const ParityDispute& dispute) {
     }
     if (dispute.expelled.empty()) return out + "; no majority: replays decide";
     return out + concat("; expelled: ", names(dispute.expelled));
+}
+
+std::string paceText(const ParityPaced& pace) {
+    const std::string often =
+        pace.everySteps == 1 ? "at every step" : concat("every ", pace.everySteps, " steps");
+    return concat("states are compared ", often, ": a hash takes ", humanDuration(pace.hashMs),
+                  ", a step ", humanDuration(pace.stepMs));
 }
 
 std::string ledgerText(const LedgerReport& r) {

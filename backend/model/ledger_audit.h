@@ -79,6 +79,8 @@ struct LedgerReport {
 
 /// "after step 57 states differ: r0 r1 r3 agree, r2 (incarnation 1) differs in shard 1; r2 goes"
 std::string disputeText(const ParityDispute& dispute);
+/// "states are compared every 8 steps: a hash takes 3.8 ms, a step 240 ms"
+std::string paceText(const ParityPaced& pace);
 
 /// The report in one line: counts and verdict.
 std::string ledgerText(const LedgerReport& report);

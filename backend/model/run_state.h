@@ -61,6 +61,7 @@ struct RunState {
     Policies policies;
     int64_t policiesSinceNs = 0;
     std::string policiesWhy;
+    std::optional<ParityPaced> parityPace;  ///< the coordinator's last choice, if it made one
 
     // ---- who is there -------------------------------------------------------------------------
     std::vector<NodeView> nodes;        ///< by name
@@ -130,6 +131,7 @@ struct RunState {
         visit("policies", self.policies);
         visit("policies_since_ns", self.policiesSinceNs);
         visit("policies_why", self.policiesWhy);
+        visit("parity_pace", self.parityPace);
         visit("nodes", self.nodes);
         visit("replicas", self.replicas);
         visit("ranks", self.ranks);

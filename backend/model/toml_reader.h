@@ -99,6 +99,14 @@ class TomlReader {
             value = text->get();
         } else if constexpr (IsVector<T>::value) {
             readArray(node, value);
+        } else if constexpr (IsOptional<T>::value) {
+            const auto* word = node.as_string();
+            if (word && word->get() == "auto")
+                value.reset();
+            else if (word)
+                fail(node, "a whole number of 0 or more, or \"auto\"");
+            else
+                read(node, value.emplace());
         } else {
             if (const toml::table* table = node.as_table())
                 readTable(*table, value);

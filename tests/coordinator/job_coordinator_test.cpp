@@ -857,6 +857,8 @@ TEST_F(JobCoordinatorTest, AJobThatIsStoppedSaysWhoStoppedItAndRefusesWhatComesL
             rankSays(r, protocol::CheckpointDone{r, 1, c.record.step, 0, "/c/3", 1, 1, true, ""});
         }
     EXPECT_TRUE(asked);
+    for (const int32_t r : {0, 1}) EXPECT_THAT(told<protocol::Leave>(r), IsEmpty());
+    for (const int32_t r : {0, 1}) report(r, 3);
     for (const int32_t r : {0, 1}) {
         EXPECT_THAT(told<protocol::Leave>(r), SizeIs(1));
         agentSays(placed(r), gone(r, 0));

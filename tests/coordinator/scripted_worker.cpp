@@ -126,10 +126,11 @@ class ScriptedRank {
     }
     void act(const ApplyCommit& a) {
         if (!a.record.skip) hash_ = stateAfter(a.record.step) ^ flip_;
-        later(Applied{a.record.step, hash_, 0.1});
+        later(Applied{a.record.step, 0.1});
         last_ = a.record;
         if (a.checkpoint) writeCheckpoint(a.record.step);
     }
+    void act(const HashState& a) { later(StateHashed{a.step, hash_, 0.01}); }
     void act(const WriteCheckpoint& a) { writeCheckpoint(a.step); }
     /// As small as one can be.
     void writeCheckpoint(uint64_t step) {
@@ -164,9 +165,9 @@ class ScriptedRank {
     }
     void act(const ReplayCommit& a) {
         hash_ = stateAfter(a.record.step);
-        later(Replayed{a.record.step, hash_});
+        later(Replayed{a.record.step});
     }
-    void act(const JudgeReplay& a) { later(ReplayJudged{a.step, flip_ == 0}); }
+    void act(const JudgeReplay& a) { later(ReplayJudged{a.step, true, flip_ == 0}); }
     void act(const SendUp& a) { send(a.message); }
     void act(const SendLeader& a) {
         auto folded = fold_.add(a.message);

@@ -245,6 +245,8 @@ TEST(SpecOptions, EveryPolicyGoesToTheMachineAndComesBack) {
     model::Policies rest;
     rest.deltaBudgetBytes = p.deltaBudgetBytes;  // the machine does not know it
     EXPECT_EQ(modelPolicies(machinePolicies(p), rest), p);
+    p.parityEverySteps.reset();
+    EXPECT_EQ(modelPolicies(machinePolicies(p), rest), p) << "what the machine is to choose too";
 }
 
 TEST(SpecOptions, TheMachineIsToldWhatTheJobSays) {

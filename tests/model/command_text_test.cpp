@@ -118,12 +118,26 @@ TEST(FaultText, speaksAsAnOperatorWould) {
 }
 
 TEST(ActionText, readsWhatItWrites) {
-    for (const char* text :
-         {"drain:replica=2", "cordon:node=node1", "uncordon:node=node1", "hold-rejoin:replica=2",
-          "release-rejoin:replica=2", "restart:replica=2", "pause", "resume", "checkpoint", "stop",
-          "set-policy:lr=linear", "set-policy:min_replicas=3", "set-policy:recovery=restart_all",
-          "layout:shards=0.1.1.0", "capture-routing:tokens=4096", "rule-experts",
-          "rule-experts:pin=0:3=shard1,forbid=1:2=shard0", "dismiss-plan:step=40"}) {
+    for (const char* text : {"drain:replica=2",
+                             "cordon:node=node1",
+                             "uncordon:node=node1",
+                             "hold-rejoin:replica=2",
+                             "release-rejoin:replica=2",
+                             "restart:replica=2",
+                             "pause",
+                             "resume",
+                             "checkpoint",
+                             "stop",
+                             "set-policy:lr=linear",
+                             "set-policy:min_replicas=3",
+                             "set-policy:recovery=restart_all",
+                             "set-policy:parity_every_steps=auto",
+                             "set-policy:parity_every_steps=8",
+                             "layout:shards=0.1.1.0",
+                             "capture-routing:tokens=4096",
+                             "rule-experts",
+                             "rule-experts:pin=0:3=shard1,forbid=1:2=shard0",
+                             "dismiss-plan:step=40"}) {
         const auto action = parseAction(text);
         ASSERT_TRUE(action.ok()) << text << ": " << action.status();
         EXPECT_EQ(formatAction(*action), text);
@@ -140,6 +154,7 @@ TEST(ActionText, saysWhatIsWrong) {
     EXPECT_THAT(actionError("set-policy:min_replica=1"),
                 HasSubstr("did you mean \"min_replicas\"?"));
     EXPECT_THAT(actionError("set-policy:min_replicas=0"), HasSubstr("expected 1 or more"));
+    EXPECT_THAT(actionError("set-policy:parity_every_steps=often"), HasSubstr("or auto"));
     EXPECT_THAT(actionError("set-policy"), HasSubstr("such as lr=linear"));
     EXPECT_THAT(actionError("layout"), HasSubstr("shards="));
     EXPECT_THAT(actionError("layout:shards=0.x"), HasSubstr("0.1.1.0"));

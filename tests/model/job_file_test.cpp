@@ -108,6 +108,20 @@ replicas = [1]
     EXPECT_EQ(spec->checkpointDir, (folder_ / "state").string());
 }
 
+TEST_F(JobFile, howOftenStatesAreComparedIsANumberOrLeftToTheJob) {
+    const auto parsed = [&](const std::string& policies) {
+        return parseJob(std::string("[policies]\n") + policies + kDomain, "a.toml", folder_);
+    };
+    EXPECT_EQ(parsed("")->policies.parityEverySteps, std::nullopt);
+    EXPECT_EQ(parsed("parity_every_steps = \"auto\"\n")->policies.parityEverySteps, std::nullopt);
+    EXPECT_EQ(parsed("parity_every_steps = 0\n")->policies.parityEverySteps, 0u);
+    EXPECT_EQ(parsed("parity_every_steps = 7\n")->policies.parityEverySteps, 7u);
+    EXPECT_THAT(
+        std::string(parsed("parity_every_steps = \"often\"\n").status().message()),
+        HasSubstr(
+            "policies.parity_every_steps: expected a whole number of 0 or more, or \"auto\""));
+}
+
 TEST_F(JobFile, aCommandRunsInTheFilesFolderOnDataOfItsOwn) {
     const auto spec =
         parseJob("command = [\"python3\", \"train.py\"]\nenv = [\"A=1\"]\n", "a.toml", folder_);

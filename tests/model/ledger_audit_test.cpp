@@ -126,6 +126,13 @@ std::vector<LogLink> logOf(const std::vector<Event>& events) {
     return log;
 }
 
+TEST(LedgerAuditTest, HowOftenStatesAreComparedIsSaidWithItsReason) {
+    EXPECT_EQ(paceText({8, 38, 420}),
+              "states are compared every 8 steps: a hash takes 38 ms, a step 420 ms");
+    EXPECT_EQ(paceText({1, 1, 420}),
+              "states are compared at every step: a hash takes 1 ms, a step 420 ms");
+}
+
 TEST(LedgerAuditTest, AChainThatHoldsAddsUp) {
     const std::vector<Event> events = chainedRun();
     const LedgerReport report = audit(events, logOf(events));

@@ -224,6 +224,15 @@ TEST(RunState, marksSuspectSteps) {
     EXPECT_FALSE(story.state.steps[9].suspect);
 }
 
+TEST(RunState, keepsHowOftenStatesAreCompared) {
+    Story story;
+    story.start();
+    EXPECT_FALSE(story.state.parityPace);
+    story.at(100, ParityPaced{1, 0.5, 240});
+    story.at(200, ParityPaced{2, 3.8, 240});
+    EXPECT_EQ(story.state.parityPace, (ParityPaced{2, 3.8, 240}));
+}
+
 TEST(RunState, keepsTheLedgerOfTheLastStepByReplica) {
     Story story;
     story.start();

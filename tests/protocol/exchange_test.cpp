@@ -203,7 +203,7 @@ TEST_F(ExchangeTest, AGradientThatJumpsIsSaidAndNobodyIsExpelledForIt) {
 
     // A replica's own, of one step in several beats.
     const auto beat = [&](int32_t r, uint64_t at, double norm) {
-        say(r, Beat{{r, 1}, 1, Phase::kCompute, at, at, 0, norm, at});
+        say(r, Beat{{r, 1}, 1, Phase::kCompute, at, at, 0, 0, norm, at});
         return factsNow<fact::EvidenceSeen>();
     };
     for (uint64_t at = 1; at <= 20; ++at)

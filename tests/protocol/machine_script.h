@@ -154,6 +154,14 @@ class MachineScript : public ::testing::Test {
         for (int32_t r = 0; r < places(); ++r) say(r, reportOf(r, 0));
         while (machine->committedStep() < steps) commit();
     }
+    /// While there is no step to work on they tell what they hold after step `at`.
+    void tell(const std::vector<int32_t>& who, uint64_t at, uint64_t layout = 0) {
+        for (const int32_t r : who) {
+            Report report = reportOf(r, at);
+            report.layout = report.moved = layout;
+            say(r, report);
+        }
+    }
     void exits(RankId rank, int32_t code = 1) {
         step(RankExited{rank, view(rank.replica).incarnation, code, 0, "n"});
     }

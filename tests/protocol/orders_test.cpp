@@ -378,6 +378,7 @@ TEST_F(LayoutTest, AStopEndsAMoveThatHasNotBegunAndWaitsForOneThatHas) {
     ASSERT_THAT(askedToWrite(), SizeIs(1));
     const int32_t writer = askedToWrite()[0];
     say(writer, CheckpointDone{writer, 1, 3, 1, "/c/3", 1, 1, true, ""});
+    tell({0, 1, 2}, 3, 1);
     ASSERT_THAT(logged<LogCheckpoint>(), SizeIs(1));
     EXPECT_EQ(logged<LogCheckpoint>()[0].layout, 1u);
     EXPECT_THAT(logged<LogCheckpoint>()[0].expertShard, ElementsAre(1, 0));
@@ -647,6 +648,7 @@ TEST_F(NextTermTest, AStopGoesOnWithItsCheckpointAndItsReason) {
     EXPECT_TRUE(std::any_of(asked.begin(), asked.end(),
                             [](const Commit& c) { return c.checkpoint && c.record.step == 3; }));
     EXPECT_THAT(facts<fact::QuorumDecided>(), IsEmpty()) << "nothing is begun";
+    tell({1, 2}, 3);
     say(0, CheckpointDone{0, 1, 3, 0, "/c/3", 1, 1, true, ""});
     ASSERT_THAT(sentNow<Leave>(1), SizeIs(1));
     EXPECT_EQ(sentNow<Leave>(1)[0].why, "operator ana");

@@ -500,14 +500,15 @@ TEST(GradientWatchTest, FewSizesAndThoseThatAreNoneSayNothing) {
 // --------------------------------------------------------------------------------------
 
 TEST(ParityTest, KeepingTheStateCostsAHundredthOfTheStepsAtMost) {
-    EXPECT_EQ(comparisonsPerKeep(1, 3, 300, 1), 1u);
-    EXPECT_EQ(comparisonsPerKeep(1, 3.1, 300, 1), 2u);
-    EXPECT_EQ(comparisonsPerKeep(1, 13, 300, 1), 8u);
-    EXPECT_EQ(comparisonsPerKeep(1, 13, 300, 5), 1u) << "what is compared seldom is kept seldom";
-    EXPECT_EQ(comparisonsPerKeep(2, 1.6, 300, 1), 2u) << "it would go up again at once";
-    EXPECT_EQ(comparisonsPerKeep(2, 1.5, 300, 1), 1u);
-    EXPECT_EQ(comparisonsPerKeep(8, 0.1, 300, 1), 1u);
-    EXPECT_EQ(comparisonsPerKeep(1, 1e9, 1, 1), 1024u);
+    EXPECT_EQ(occasionsPerTaken(1, 3, 300, 1, 1024), 1u);
+    EXPECT_EQ(occasionsPerTaken(1, 3.1, 300, 1, 1024), 2u);
+    EXPECT_EQ(occasionsPerTaken(1, 13, 300, 1, 1024), 8u);
+    EXPECT_EQ(occasionsPerTaken(1, 13, 300, 5, 1024), 1u)
+        << "what is compared seldom is kept seldom";
+    EXPECT_EQ(occasionsPerTaken(2, 1.6, 300, 1, 1024), 2u) << "it would go up again at once";
+    EXPECT_EQ(occasionsPerTaken(2, 1.5, 300, 1, 1024), 1u);
+    EXPECT_EQ(occasionsPerTaken(8, 0.1, 300, 1, 1024), 1u);
+    EXPECT_EQ(occasionsPerTaken(1, 1e9, 1, 1, 1024), 1024u);
 }
 
 TEST(ParityTest, AMinorityIsNamedWithItsShardsAndATieIsATie) {
@@ -699,6 +700,25 @@ TEST(FoldTest, YesNeedsEveryShardAndNoIsSaidAtOnce) {
     EXPECT_FALSE(fold.add(rankVote(0, true, 1))->has_value());  // of an older attempt
 }
 
+TEST(FoldTest, AHashThatAShardDoesNotTellIsNoneOfTheReplica) {
+    ReplicaFold fold(3, 2, 2);
+    RankVote vote = rankVote(0, true);
+    vote.hash.reset();
+    (void)*fold.add(vote);
+    EXPECT_THAT(std::get<ReplicaVote>(**fold.add(rankVote(1, true))).hashes, IsEmpty());
+    RankReport report;
+    report.rank = {3, 0};
+    report.incarnation = 2;
+    report.hasState = true;
+    report.hash = 1;
+    (void)*fold.add(report);
+    report.rank.shard = 1;
+    report.hash.reset();
+    EXPECT_THAT(std::get<Report>(**fold.add(report)).hashes, IsEmpty());
+    report.hash = 2;
+    EXPECT_THAT(std::get<Report>(**fold.add(report)).hashes, ElementsAre(1, 2));
+}
+
 TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {
     RankVote a = rankVote(0, true);
     a.epoch = 4;
@@ -824,11 +844,20 @@ TEST(FoldTest, AFetchIsAsFarAsItsSlowestShardAndCountsAllBytesOfItsSnapshot) {
 
 TEST(FoldTest, VerdictsMovesAndSnapshotsAreToldWhenEveryShardHasItsOwn) {
     ReplicaFold fold(3, 2, 2);
-    EXPECT_FALSE((*fold.add(RankVerdict{{3, 1}, 2, 9, false})).has_value());
-    const auto verdict = std::get<ReplayVerdict>(**fold.add(RankVerdict{{3, 0}, 2, 9, true}));
+    EXPECT_FALSE((*fold.add(RankVerdict{{3, 1}, 2, 9, true, false})).has_value());
+    const auto verdict = std::get<ReplayVerdict>(**fold.add(RankVerdict{{3, 0}, 2, 9, true, true}));
     EXPECT_EQ(verdict.step, 9u);
     EXPECT_THAT(verdict.mismatchedShards, ElementsAre(1));
-    EXPECT_FALSE((*fold.add(RankVerdict{{3, 0}, 2, 9, true})).has_value()) << "they begin anew";
+    EXPECT_FALSE((*fold.add(RankVerdict{{3, 0}, 2, 9, true, true})).has_value())
+        << "they begin anew";
+    const auto unsure =
+        std::get<ReplayVerdict>(**fold.add(RankVerdict{{3, 1}, 2, 9, false, false}));
+    EXPECT_FALSE(unsure.replayed) << "one could not";
+    EXPECT_THAT(unsure.mismatchedShards, IsEmpty());
+    EXPECT_FALSE((*fold.add(RankVerdict{{3, 0}, 2, 9, true, false})).has_value());
+    const auto sure = std::get<ReplayVerdict>(**fold.add(RankVerdict{{3, 1}, 2, 9, false, false}));
+    EXPECT_TRUE(sure.replayed) << "the other one's is enough";
+    EXPECT_THAT(sure.mismatchedShards, ElementsAre(0));
 
     EXPECT_FALSE((*fold.add(RankLayoutMoved{{3, 0}, 2, 9, 4, false, 10, "no room"})).has_value());
     auto moved =

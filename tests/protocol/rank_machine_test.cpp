@@ -51,6 +51,7 @@ class RankLaws {
     }
     template <class A>
     void did(const RankMachine&, const A&) {}
+    void did(const RankMachine& m, const HashState& a) { stands(m, a.step); }
     void did(const RankMachine& m, const TakeSnapshot& a) { stands(m, a.step); }
     void did(const RankMachine& m, const WriteCheckpoint& a) { stands(m, a.step); }
     void did(const RankMachine& m, const JudgeReplay& a) {
@@ -181,9 +182,100 @@ TEST_F(RankMachineTest, AStepIsComputedVotedAppliedAndTheNextQuorumCounts) {
     EXPECT_FALSE(did<BeginStep>());
     tell(commit(1, 2));
     ASSERT_TRUE(did<ApplyCommit>());
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     ASSERT_TRUE(did<BeginStep>());
     EXPECT_EQ(did<BeginStep>()->quorum.step, 2u);
+}
+
+TEST_F(RankMachineTest, AStateIsHashedWhereItsHashIsCompared) {
+    Quorum first = quorum(1, 2);
+    first.checkParity = false;
+    tell(first);
+    EXPECT_EQ(did<HashState>(), nullptr);
+    sumComplete(1, 2);
+    Quorum second = quorum(2, 2, 1, 2);
+    second.checkParity = false;
+    tell(second);
+    tell(commit(1, 2));
+    give(Applied{1, 1});
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_EQ(did<HashState>(), nullptr);
+    sumComplete(2, 2);
+    ASSERT_NE(voted(), nullptr);
+    EXPECT_FALSE(voted()->hash);
+    // Done again, it is to be compared.
+    tell(quorum(2, 2, 2, 2));
+    ASSERT_NE(did<HashState>(), nullptr);
+    EXPECT_EQ(did<HashState>()->step, 1u);
+    tell(quorum(2, 2, 3, 2));
+    EXPECT_EQ(did<HashState>(), nullptr) << "it is at it";
+    give(StateHashed{0, 77, 1});
+    give(StateHashed{1, 12, 4});
+    give(ExchangeDone{{2, 2, 3}, true, {}});
+    ASSERT_NE(voted(), nullptr);
+    EXPECT_EQ(voted()->hash, 12u);
+    tell(quorum(2, 2, 4, 2));
+    EXPECT_EQ(did<HashState>(), nullptr) << "it is known";
+}
+
+TEST_F(RankMachineTest, WhoeverAsksIsToldAtOnceAndOnceMoreWithTheHash) {
+    Quorum q = quorum(1, 2);
+    q.checkParity = false;
+    tell(q);
+    sumComplete(1, 2);
+    q.step = 2;
+    q.afterEpoch = 2;
+    tell(q);
+    tell(commit(1, 2));
+    give(Applied{1, 1});
+    const auto reports = [this] {
+        std::vector<std::optional<uint64_t>> hashes;
+        for (const RankAction& a : last_)
+            if (const auto* s = std::get_if<SendLeader>(&a))
+                if (const auto* r = std::get_if<RankReport>(&s->message)) hashes.push_back(r->hash);
+        return hashes;
+    };
+    EXPECT_THAT(reports(), ::testing::IsEmpty()) << "it trains";
+    tell(Welcome{5, 1, "", "", 0, {}});
+    EXPECT_THAT(reports(), ::testing::ElementsAre(std::nullopt));
+    ASSERT_NE(did<HashState>(), nullptr);
+    tell(Welcome{5, 1, "", "", 0, {}});
+    EXPECT_EQ(did<HashState>(), nullptr) << "it is at it";
+    give(StateHashed{1, 12, 1});
+    EXPECT_THAT(reports(), ::testing::ElementsAre(12u));
+    tell(Welcome{5, 1, "", "", 0, {}});
+    EXPECT_THAT(reports(), ::testing::ElementsAre(12u));
+    EXPECT_EQ(did<HashState>(), nullptr);
+    sumComplete(2, 2);
+    tell(commit(2, 2));
+    tell(Welcome{5, 1, "", "", 0, {}});
+    EXPECT_EQ(did<HashState>(), nullptr) << "the state changes";
+    give(Applied{2, 1});
+    EXPECT_THAT(reports(), ::testing::ElementsAre(std::nullopt));
+    ASSERT_NE(did<HashState>(), nullptr) << "no step is there that would tell it";
+    give(StateHashed{1, 12, 1});
+    EXPECT_THAT(reports(), ::testing::IsEmpty()) << "of the state before";
+}
+
+TEST_F(RankMachineTest, WhatAHashTakesIsTheShortestOfTheLastTimes) {
+    EXPECT_EQ(machine_.hashMs(), 0) << "nothing is known";
+    uint64_t step = 0;
+    const auto takes = [&](double ms) {
+        ++step;
+        tell(quorum(step, 2, 1, step == 1 ? 0 : 2));
+        sumComplete(step, 2);
+        tell(commit(step, 2));
+        give(Applied{step, 1});
+        give(StateHashed{step, step, ms});
+        return machine_.hashMs();
+    };
+    EXPECT_EQ(takes(5), 5);
+    EXPECT_EQ(takes(40), 5);
+    EXPECT_EQ(takes(4), 4);
+    EXPECT_EQ(takes(9), 4);
+    EXPECT_EQ(takes(9), 4);
+    EXPECT_EQ(takes(9), 4);
+    EXPECT_EQ(takes(9), 9) << "it takes longer since";
 }
 
 TEST_F(RankMachineTest, AQuorumThatAssumedAnotherEpochIsVoid) {
@@ -191,7 +283,7 @@ TEST_F(RankMachineTest, AQuorumThatAssumedAnotherEpochIsVoid) {
     sumComplete(1, 2);
     tell(quorum(2, 3, 1, /*afterEpoch=*/9));
     tell(commit(1, 2));
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     EXPECT_FALSE(did<BeginStep>());
     EXPECT_FALSE(machine_.exchange().has_value());
 }
@@ -261,7 +353,7 @@ TEST_F(RankMachineTest, AnAbortThatOvertakesItsQuorumsCommitIsAnsweredWhenItCoun
     tell(quorum(2, 2, 1, 2));
     tell(commit(1, 2));
     tell(Abort{5, 2, 2, 1, "r0 lost"});
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     ASSERT_TRUE(voted());
     EXPECT_EQ(voted()->step, 2u);
     EXPECT_FALSE(voted()->complete);
@@ -361,12 +453,12 @@ TEST(JoinerTest, FetchesReplaysFollowsAndEnters) {
     q.afterEpoch = 4;
     q.contributors = {Member{{2, 1, {}}, {}}};
     give(FromCoordinator{q});
-    did = give(Replayed{7, 70});
+    did = give(Replayed{7});
     EXPECT_TRUE(std::get<RankReport>(std::get<SendLeader>(did.front()).message).following);
     // While the job waits it has nothing to get on with: that must not look like standing still.
     EXPECT_EQ(m.phase(), Phase::kIdle);
     give(record(8));
-    did = give(Replayed{8, 80});
+    did = give(Replayed{8});
     EXPECT_TRUE(std::holds_alternative<BeginStep>(did.back()));
     did = give(record(11));
     EXPECT_FALSE(m.exchange().has_value());  // it missed two commits: it has to heal again
@@ -455,13 +547,13 @@ TEST_F(EnteringTest, ExchangesBeforeTheCommitBeforeIsReplayedAndReplaysItsOwnSum
     give(ExchangeDone{{8, 5, 1}, true, {}});
     ASSERT_TRUE(voted());
     EXPECT_TRUE(voted()->complete);
-    give(Replayed{7, 70});
+    give(Replayed{7});
     EXPECT_FALSE(did<BeginStep>());
     decided(9, 5, 5, false);
     committed(8, 5);
     ASSERT_TRUE(did<ReplayCommit>());
     EXPECT_TRUE(did<ReplayCommit>()->exchanged);
-    give(Replayed{8, 80});
+    give(Replayed{8});
     ASSERT_TRUE(did<BeginStep>());
     EXPECT_TRUE(did<BeginStep>()->compute);
     EXPECT_EQ(did<BeginStep>()->quorum.step, 9u);
@@ -547,7 +639,7 @@ TEST_F(EnteringTest, WhoFollowsMovesExpertsWhenItIsAskedTo) {
 /// It fetched the state for the step that it contributes to now.
 TEST_F(EnteringTest, AFetchFromBeforeItContributedDoesNotTakeItOutOfItsStep) {
     committed(7, 4);
-    give(Replayed{7, 70});
+    give(Replayed{7});
     decided(8, 5, 4, false);
     ASSERT_TRUE(did<BeginStep>());
     const uint64_t fenced = machine_.fenced();
@@ -561,7 +653,7 @@ TEST_F(EnteringTest, AFetchFromBeforeItContributedDoesNotTakeItOutOfItsStep) {
 
 TEST_F(EnteringTest, AFetchOfWhatItHasLongPassedDoesNotTakeItOutOfItsStep) {
     committed(7, 4);
-    give(Replayed{7, 70});
+    give(Replayed{7});
     decided(8, 5, 4, false);
     ASSERT_TRUE(did<BeginStep>());
     const uint64_t fenced = machine_.fenced();
@@ -668,7 +760,7 @@ TEST_F(RankMachineTest, AQuorumTakenBackForAMoveDoesNotComeToLifeAfterIt) {
     tell(quorum(2, 1, 1, 1));
     tell(ChangeLayout{5, 1, 1, 1, {1, 0}});
     tell(commit(1, 1));
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     ASSERT_NE(did<MoveLayout>(), nullptr);
     give(LayoutMoveDone{1, true, 10, "", 13});
     EXPECT_EQ(did<SettleLayout>(), nullptr);
@@ -780,7 +872,7 @@ TEST_F(RankMachineTest, ACheckpointThatIsWantedWhileItsStepIsAppliedIsWrittenBeh
     again.checkpoint = true;
     tell(again);
     EXPECT_EQ(did<WriteCheckpoint>(), nullptr);
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     ASSERT_NE(did<WriteCheckpoint>(), nullptr);
     EXPECT_EQ(did<WriteCheckpoint>()->step, 1u);
 }
@@ -789,7 +881,7 @@ TEST_F(RankMachineTest, ACheckpointWaitsForAMoveAndForWhereItLeads) {
     tell(quorum(1, 1));
     sumComplete(1, 1);
     tell(commit(1, 1));
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     tell(ChangeLayout{5, 1, 1, 1, {1, 0}});
     Commit wanted = commit(1, 1);
     wanted.checkpoint = true;
@@ -850,7 +942,7 @@ TEST_F(RankMachineTest, ItsPhaseIsThatOfItsWork) {
     EXPECT_EQ(machine_.phase(), Phase::kVote);
     tell(commit(1, 2));
     EXPECT_EQ(machine_.phase(), Phase::kApply);
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     EXPECT_EQ(machine_.phase(), Phase::kIdle);
     tell(quorum(2, 2, 1, 2));
     EXPECT_EQ(machine_.phase(), Phase::kCompute) << "the gradient of the step before is gone";
@@ -887,17 +979,17 @@ TEST_F(RankMachineTest, WhatItsDriverAnswersTooLateOrTwiceChangesNothing) {
     EXPECT_EQ(voted(), nullptr) << "a yes is never taken back";
     give(ComputeDone{1, true});
     EXPECT_EQ(voted(), nullptr);
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     EXPECT_EQ(machine_.appliedStep(), 0u) << "nobody told it to";
     tell(commit(1, 2));
-    give(Applied{2, 12, 1});
+    give(Applied{2, 1});
     EXPECT_EQ(machine_.appliedStep(), 0u);
-    give(Replayed{1, 12});
+    give(Replayed{1});
     give(FetchDone{1, 12});
     give(FetchAdvanced{1, 2});
     EXPECT_THAT(last_, ::testing::IsEmpty());
     EXPECT_EQ(machine_.appliedStep(), 0u);
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     EXPECT_EQ(machine_.appliedStep(), 1u);
 }
 
@@ -950,9 +1042,12 @@ TEST_F(RankMachineTest, AnotherCoordinatorLearnsWhatItHoldsAndWhatItHasVoted) {
     Commit c = commit(1, 2);
     c.term = 6;
     tell(c);
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     ASSERT_NE(reported(), nullptr);
     EXPECT_EQ(reported()->step, 1u);
+    EXPECT_FALSE(reported()->hash) << "it tells at once where it stands";
+    ASSERT_NE(did<HashState>(), nullptr);
+    give(StateHashed{1, 12, 1});
     EXPECT_EQ(reported()->hash, 12u);
     EXPECT_EQ(reported()->retainedStep, 0u);
     ASSERT_TRUE(reported()->last.has_value());
@@ -1022,7 +1117,7 @@ TEST_F(RankMachineTest, ItsLastStepIsReplayedForItsVerdictAndNoOtherIs) {
     EXPECT_EQ(did<JudgeReplay>(), nullptr);
     tell(ReplayLast{5, 0});
     ASSERT_NE(did<JudgeReplay>(), nullptr);
-    give(ReplayJudged{0, false});
+    give(ReplayJudged{0, true, false});
     const auto* verdict = std::get_if<RankVerdict>(&did<SendLeader>()->message);
     ASSERT_NE(verdict, nullptr);
     EXPECT_FALSE(verdict->matches);
@@ -1104,15 +1199,20 @@ TEST_F(JoiningTest, ItFetchesReplaysFollowsAndTellsHowFarItIs) {
     ASSERT_NE(did<ReplayCommit>(), nullptr);
     EXPECT_EQ(did<ReplayCommit>()->record.step, 7u);
     EXPECT_EQ(said<RankReport>(), nullptr) << "it does not follow yet";
-    give(Replayed{8, 80});
+    give(Replayed{8});
     EXPECT_EQ(machine_.appliedStep(), 6u);
-    give(Replayed{7, 70});
+    give(Replayed{7});
     ASSERT_NE(said<RankFetchProgress>(), nullptr);
     EXPECT_EQ(said<RankFetchProgress>()->step, 7u);
     EXPECT_EQ(said<RankReport>(), nullptr);
     ASSERT_NE(did<ReplayCommit>(), nullptr);
     EXPECT_EQ(machine_.phase(), Phase::kReplay);
-    give(Replayed{8, 80});
+    EXPECT_EQ(did<HashState>(), nullptr) << "nobody compares that";
+    give(Replayed{8});
+    ASSERT_NE(said<RankReport>(), nullptr);
+    EXPECT_FALSE(said<RankReport>()->hash) << "it is not late for that";
+    ASSERT_NE(did<HashState>(), nullptr);
+    give(StateHashed{8, 80, 1});
     ASSERT_NE(said<RankReport>(), nullptr);
     EXPECT_TRUE(said<RankReport>()->following);
     EXPECT_TRUE(said<RankReport>()->ready);
@@ -1126,6 +1226,35 @@ TEST_F(JoiningTest, ItFetchesReplaysFollowsAndTellsHowFarItIs) {
     EXPECT_EQ(machine_.phase(), Phase::kReplay);
     give(FetchDone{6, 60});
     EXPECT_EQ(machine_.appliedStep(), 8u) << "that was long ago";
+}
+
+/// A new coordinator waits for it: that it follows a state which nobody names may be all there is.
+TEST_F(JoiningTest, AHashThatACoordinatorAskedForIsToldOfTheNextStateIfThatComesFirst) {
+    fetch(6);
+    give(FetchDone{6, 60});
+    committed(7);
+    give(Replayed{7});
+    ASSERT_NE(did<HashState>(), nullptr);
+    give(StateHashed{7, 70, 1});
+    Quorum seldom;
+    seldom.lineage = 1;
+    seldom.step = 9;
+    seldom.checkParity = false;
+    tell(seldom);
+    committed(8);
+    give(Replayed{8});
+    ASSERT_EQ(did<HashState>(), nullptr) << "nobody compares that";
+    give(LeaderBack{});
+    ASSERT_NE(did<HashState>(), nullptr);
+    seldom.step = 10;
+    tell(seldom);
+    committed(9);
+    give(Replayed{9});
+    ASSERT_NE(did<HashState>(), nullptr);
+    EXPECT_EQ(did<HashState>()->step, 9u);
+    give(StateHashed{9, 90, 1});
+    ASSERT_NE(said<RankReport>(), nullptr);
+    EXPECT_EQ(said<RankReport>()->hash, 90u);
 }
 
 TEST_F(JoiningTest, AFetchThatBreaksIsToldToTheCoordinatorWithWhoFailed) {
@@ -1201,12 +1330,12 @@ TEST_F(JoiningTest, ACheckpointThatIsWantedWhileItReplaysIsWrittenWhenItIsThere)
     committed(7);
     committed(6, true);
     EXPECT_EQ(did<WriteCheckpoint>(), nullptr) << "the state is neither 6's nor 7's";
-    give(Replayed{7, 70});
+    give(Replayed{7});
     EXPECT_EQ(did<WriteCheckpoint>(), nullptr) << "6 is past";
     committed(7, true);
     ASSERT_NE(did<WriteCheckpoint>(), nullptr);
     EXPECT_EQ(did<WriteCheckpoint>()->step, 7u);
-    give(Replayed{8, 80});
+    give(Replayed{8});
     EXPECT_EQ(did<WriteCheckpoint>(), nullptr);
 }
 
@@ -1354,7 +1483,7 @@ TEST_F(RankMachineTest, WhatWaitedForACommitIsVoidUnderAnotherCoordinator) {
     c.term = 6;
     tell(c);
     ASSERT_NE(did<ApplyCommit>(), nullptr);
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     EXPECT_EQ(did<BeginStep>(), nullptr);
     EXPECT_EQ(did<MoveLayout>(), nullptr);
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
@@ -1422,7 +1551,7 @@ TEST_F(RankMachineTest, AQuorumOfAnotherLineageOrOfACommittedStepIsVoid) {
     tell(quorum(1, 2));
     sumComplete(1, 2);
     tell(commit(1, 2));
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     tell(quorum(1, 3, 2));
     EXPECT_EQ(did<BeginStep>(), nullptr);
     EXPECT_EQ(machine_.fenced(), fenced + 2);
@@ -1436,7 +1565,7 @@ TEST_F(RankMachineTest, OfTwoQuorumsThatWaitTheYoungerStays) {
     tell(quorum(2, 3, 1, 2));
     EXPECT_EQ(machine_.fenced(), fenced + 1);
     tell(commit(1, 2));
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     ASSERT_NE(did<BeginStep>(), nullptr);
     EXPECT_EQ(did<BeginStep>()->quorum.epoch, 4u);
 }
@@ -1494,9 +1623,13 @@ TEST_F(RankMachineTest, AWordOnTheEndThatCameTooLateIsOfNoOtherQuorum) {
     tell(Abort{5, 2, 2, 1, "r0 lost"});
     tell(quorum(2, 3, 1, 2));
     tell(commit(1, 2));
-    give(Applied{1, 12, 7.5, 2.5});
+    give(Applied{1, 7.5, 2.5});
     ASSERT_NE(did<BeginStep>(), nullptr);
     EXPECT_EQ(did<AbortExchange>(), nullptr) << "that was another";
+    ASSERT_NE(did<HashState>(), nullptr);
+    EXPECT_EQ(did<HashState>()->step, 1u);
+    give(StateHashed{1, 12, 1.5});
+    EXPECT_EQ(machine_.hashMs(), 1.5);
     sumComplete(2, 3);
     ASSERT_NE(voted(), nullptr);
     EXPECT_EQ(voted()->term, 5u);
@@ -1577,7 +1710,7 @@ TEST_F(RankMachineTest, ACheckpointThatIsWrittenWithItsStepIsNotWrittenAgain) {
     EXPECT_EQ(did<ApplyCommit>()->dataPosition, "here");
     tell(c);  // a new coordinator says it again
     EXPECT_EQ(did<ApplyCommit>(), nullptr);
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     EXPECT_EQ(did<WriteCheckpoint>(), nullptr);
 }
 
@@ -1603,7 +1736,7 @@ TEST_F(RankMachineTest, ASnapshotIsTakenAgainForWhoeverAsksAgainUntilTheStateIsA
     tell(KeepSnapshot{5, 0, true, {}, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr) << "the state is being changed";
     EXPECT_NE(did<SendLeader>(), nullptr);
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     tell(KeepSnapshot{5, 0, true, {}, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
     ASSERT_NE(did<SendLeader>(), nullptr);
@@ -1619,14 +1752,14 @@ TEST_F(RankMachineTest, ASnapshotOfAStateThatIsPastOrNoLongerWantedIsNotTaken) {
     tell(KeepSnapshot{5, 1, true, {}, 0});
     tell(KeepSnapshot{5, 1, false, {}, 0});
     tell(KeepSnapshot{5, 2, true, {}, 0});
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
     tell(KeepSnapshot{5, 0, true, {}, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr) << "that is past";
     tell(quorum(2, 2, 1, 2));
     sumComplete(2, 2);
     tell(commit(2, 2));
-    give(Applied{2, 13, 1});
+    give(Applied{2, 1});
     ASSERT_NE(did<TakeSnapshot>(), nullptr);
     EXPECT_EQ(did<TakeSnapshot>()->step, 2u);
 }
@@ -1739,7 +1872,7 @@ TEST_F(RankMachineTest, CopiesInALayoutThatDoesNotCountAreDropped) {
     EXPECT_NE(did<DropSnapshot>(), nullptr);
     sumComplete(1, 1);
     tell(commit(1, 1));
-    give(Applied{1, 12, 1});
+    give(Applied{1, 1});
     // One that is being taken goes when it is there, one that fits stays.
     tell(KeepSnapshot{5, 1, true, {}, 0});
     ASSERT_NE(did<TakeSnapshot>(), nullptr);
@@ -1860,7 +1993,7 @@ TEST_F(EnteringTest, TheNextExchangeBeginsWhenItsOwnSumIsReplayed) {
     EXPECT_TRUE(did<ReplayCommit>()->exchanged);
     decided(8, 5, 5, true);
     EXPECT_EQ(did<BeginStep>(), nullptr) << "it would overwrite the sum";
-    give(Replayed{7, 70});
+    give(Replayed{7});
     ASSERT_NE(did<BeginStep>(), nullptr);
     EXPECT_TRUE(did<BeginStep>()->enter);
     give(LeaderBack{});
@@ -1882,7 +2015,7 @@ TEST_F(EnteringTest, ASnapshotOrAMoveWaitsForTheReplay) {
     give(FromCoordinator{KeepSnapshot{0, 7, true, {}, 0}});
     give(FromCoordinator{ChangeLayout{0, 6, 0, 1, {}}});
     EXPECT_EQ(did<MoveLayout>(), nullptr) << "a joiner is given the state as it lies then";
-    give(Replayed{7, 70});
+    give(Replayed{7});
     ASSERT_NE(did<TakeSnapshot>(), nullptr);
     EXPECT_EQ(did<TakeSnapshot>()->step, 7u);
 }

@@ -283,6 +283,8 @@ TEST_F(ReplicasTest, AJobThatBeginsFromAnothersCheckpointLiesAsThatDoesAndNeverR
                 if (c.checkpoint)
                     say(r, CheckpointDone{r, 1, step, 4, "/own/" + std::to_string(step), 1, 1, true,
                                           ""});
+        voteAll();
+        durable();
     }
     ASSERT_THAT(logged<LogCheckpoint>(), SizeIs(2));
     std::vector<std::string> dropped;
@@ -487,6 +489,7 @@ TEST_F(ReplicasTest, AStopWaitsForThoseWhomTheNextCoordinatorHasNotHeardOf) {
     EXPECT_TRUE(asked[0].checkpoint);
     EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1));
     say(1, CheckpointDone{1, 1, 3, 0, "/c/3", 1, 1, true, ""});
+    pass(options.timeouts.progressFloorMs * 2 * kMillisecond, {0, 2});
     for (int32_t s = 0; s < shards(); ++s) exits({1, s}, 0);
     ASSERT_THAT(facts<fact::RunFinished>(), SizeIs(1));
     EXPECT_TRUE(facts<fact::RunFinished>()[0].ok);
@@ -783,6 +786,8 @@ TEST_F(ReplicasTest, TheLastThatHoldsTheStateLeavesWhenItsCheckpointIsWritten) {
     EXPECT_THAT(sentNow<Leave>(0), IsEmpty()) << "not of this incarnation";
     done.incarnation = 1;
     say(0, done);
+    EXPECT_THAT(sentNow<Leave>(0), IsEmpty()) << "it told no hash of that state";
+    tell({0}, 4);
     EXPECT_THAT(sentNow<Leave>(0), SizeIs(1));
     EXPECT_THAT(shown(0), ElementsAre(ReplicaState::kDrained));
     EXPECT_EQ(logged<LogCheckpoint>().at(0).path, "/c/4");
@@ -807,6 +812,7 @@ TEST_F(ReplicasTest, TheLastThatHoldsTheStateIsNotPutOutForItsGradients) {
     EXPECT_TRUE(asked[0].checkpoint);
     EXPECT_THAT(sentNow<Leave>(0), IsEmpty());
     const LogCheckpoint written = [&] {
+        tell({0}, 3);
         say(0, CheckpointDone{0, 1, 3, 0, "/c/3", 1, 1, true, ""});
         return logged<LogCheckpoint>().at(0);
     }();
@@ -1181,6 +1187,7 @@ TEST_F(ReplicasTest, AStoppedJobWritesItsLastStepSaysGoodbyeAndIsOverWhenAllHave
             if (c.checkpoint) writer = r;
     ASSERT_GE(writer, 0);
     EXPECT_THAT(sentNow<Leave>(0), IsEmpty());
+    tell({0, 1, 2}, 4);
     say(writer, CheckpointDone{writer, 1, 4, 0, "/c/4", 1, 1, true, ""});
     EXPECT_EQ(factsNow<fact::CheckpointWritten>().size(), 1u);
     for (const int32_t r : {0, 1, 2}) EXPECT_THAT(sentNow<Leave>(r), SizeIs(1));
@@ -1256,6 +1263,7 @@ TEST_F(ReplicasTest, ACheckpointThatCannotBeWrittenIsTriedByTurnsAndEverMoreSeld
         writer = 1 - writer;
     }
     EXPECT_THAT(sentTo<Leave>(0), IsEmpty());
+    tell({0, 1}, 4);
     say(writer, CheckpointDone{writer, 1, 4, 0, "/c/4", 1, 1, true, ""});
     EXPECT_THAT(sentNow<Leave>(0), SizeIs(1));
     for (const int32_t r : {0, 1}) exits({r, 0}, 0);
@@ -1489,6 +1497,7 @@ TEST_F(ReplicasTest, WhoAsksToLeaveAJobThatStopsLeavesWithTheOthers) {
         for (const Commit& c : sentNow<Commit>(r))
             if (c.checkpoint) writer = r;
     ASSERT_GE(writer, 0);
+    tell({0, 1, 2}, 3);
     say(writer, CheckpointDone{writer, 1, 3, 0, "/c/3", 1, 1, true, ""});
     for (const int32_t r : {0, 1, 2}) EXPECT_THAT(sentTo<Leave>(r), SizeIs(1)) << r;
     EXPECT_THAT(facts<fact::IncidentOpened>(), IsEmpty());

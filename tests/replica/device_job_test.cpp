@@ -119,6 +119,88 @@ TEST_F(DeviceJob, ofFourAKilledOneComesBackInParityAndTheOthersTrainOn) {
     expectParity(job);
 }
 
+/// Where nobody says how often states are compared.
+class PacedJob : public DeviceJob {
+  protected:
+    ~PacedJob() override { ::unsetenv("BULKHEAD_TEST_HASH_MS"); }
+    std::unique_ptr<MiniJob> job(int hashMs) {
+        ::setenv("BULKHEAD_TEST_HASH_MS", std::to_string(hashMs).c_str(), 1);  // ranks inherit it
+        model::JobSpec spec = specOn("cpu");
+        spec.replicas = 3;
+        spec.policies.parityEverySteps.reset();
+        return std::make_unique<MiniJob>(spec, folderOf("cpu"));
+    }
+    static uint32_t pace(const MiniJob& job) {
+        const auto told = job.facts<protocol::fact::ParityPaced>();
+        return told.empty() ? 0 : told.back().everySteps;
+    }
+    static size_t compared(const MiniJob& job, uint64_t after) {
+        size_t n = 0;
+        for (const StepCommitted& step : job.facts<StepCommitted>())
+            n += step.record.step > after && !step.parity.empty();
+        return n;
+    }
+};
+
+TEST_F(PacedJob, aHashThatTakesLongIsComputedSeldom) {
+    const auto job = this->job(20);
+    ASSERT_TRUE(job->runUntil([&] { return pace(*job) >= 16; })) << job->output();
+    const uint64_t paced = job->committed();
+    ASSERT_TRUE(job->runToStep(paced + 200)) << job->output();
+    const auto told = job->facts<protocol::fact::ParityPaced>().back();
+    EXPECT_GE(told.hashMs, 20);
+    if (told.everySteps < 256) {
+        EXPECT_LE(told.hashMs / (told.everySteps * told.stepMs), 0.01);
+    }
+    EXPECT_LE(compared(*job, paced), 200 / 16 + 1);
+    expectParity(*job);
+}
+
+TEST_F(PacedJob, aFlippedBitIsFoundBeforeTheNextComparisonIsOver) {
+    const auto job = this->job(2);
+    ASSERT_TRUE(job->runUntil([&] { return pace(*job) >= 4 && job->committed() > 20; }))
+        << job->output();
+    protocol::CommitFault fault;
+    fault.fault = 4;
+    fault.kind = "flip_parameter";
+    fault.step = job->committed() + 2;
+    job->toReplica(1, fault);
+    const auto accused = [&] {
+        for (const auto& e : job->facts<protocol::fact::EvidenceSeen>())
+            if (e.kind == protocol::EvidenceKind::kParityMismatch && e.replica == 1) return true;
+        return false;
+    };
+    ASSERT_TRUE(job->runUntil(accused)) << job->output();
+    uint32_t slowest = 1;
+    for (const auto& told : job->facts<protocol::fact::ParityPaced>())
+        slowest = std::max(slowest, told.everySteps);
+    EXPECT_LE(job->committed(), fault.step + slowest) << job->output();
+    const uint64_t found = job->committed();
+    const auto suspect = job->facts<protocol::fact::StepsSuspect>();
+    ASSERT_EQ(suspect.size(), 1u) << job->output();
+    EXPECT_LT(suspect[0].first, fault.step);
+    EXPECT_EQ(suspect[0].last, found);
+    ASSERT_TRUE(job->runUntil([&] { return !job->contributes(1); })) << job->output();
+    ASSERT_TRUE(job->runUntil([&] { return job->contributes(1); })) << job->output();
+    ASSERT_TRUE(job->runToStep(job->committed() + 3)) << job->output();
+    EXPECT_EQ(job->facts<StepCommitted>().back().votes.size(), 3u) << job->output();
+}
+
+/// How long a step takes depends on the machine: the choice has to follow from its own figures.
+TEST_F(PacedJob, aHashThatTakesLittleIsComparedAsOftenAsCostsLittle) {
+    const auto job = this->job(0);
+    ASSERT_TRUE(job->runUntil([&] { return pace(*job) > 0; })) << job->output();
+    ASSERT_TRUE(job->runToStep(job->committed() + 60)) << job->output();
+    for (const auto& told : job->facts<protocol::fact::ParityPaced>()) {
+        const double share = told.hashMs / (told.everySteps * told.stepMs);
+        ASSERT_LT(told.everySteps, 256u);
+        EXPECT_LE(share, 0.01);
+        EXPECT_TRUE(told.everySteps == 1 || share > 0.0025) << told.everySteps;
+    }
+    EXPECT_GT(compared(*job, 0), 0u);
+    expectParity(*job);
+}
+
 #ifdef BULKHEAD_CUDA_PLUGIN
 TEST_F(DeviceJob, replicasOfTwoRanksTrainOnOneGpuToTheCpusNumbersAndOneComesBack) {
     std::map<std::string, std::vector<double>> losses;

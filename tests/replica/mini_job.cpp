@@ -35,7 +35,7 @@ protocol::Options optionsOf(const model::JobSpec& spec) {
     o.optimizer->learningRate = spec.optimizer.learningRate;
     o.optimizer->warmupSteps = spec.optimizer.warmupSteps;
     o.policies.checkpointEverySteps = spec.policies.checkpointEverySteps;
-    o.policies.parityEverySteps = spec.policies.parityEverySteps;
+    o.policies.parityEverySteps = spec.policies.parityEverySteps.value_or(protocol::kParityAuto);
     o.timeouts.beatMs = spec.timeouts.beatMs;
     o.timeouts.orphanMs = spec.timeouts.orphanMs;
     o.timeouts.heartbeatMs = spec.timeouts.heartbeatMs;
@@ -62,6 +62,7 @@ model::JobSpec tinyJob(const std::string& folder) {
     spec.domains = {{"prose", {folder + "/text.txt"}}};
     spec.checkpointDir = folder + "/checkpoints";
     spec.policies.checkpointEverySteps = 0;
+    spec.policies.parityEverySteps = 1;
     return spec;
 }
 

@@ -84,6 +84,7 @@
     X(remove_what_the_log_names)          \
     X(keep_checkpoints_by_arrival)        \
     X(overlook_what_orphans_wrote)        \
+    X(go_back_to_what_was_disputed)       \
     X(drain_the_last_that_holds_it)
 
 namespace bulkhead::mutation {

@@ -73,8 +73,8 @@ plant(replica_fold.cpp "[&](const auto& p) { return p && key(*p) == key(part); }
 
 plant(replica_fold.cpp "        out.complete = out.complete && v.complete;"
   "        out.complete = MUTATED(fold_one_yes_is_enough) ? out.complete || v.complete : out.complete && v.complete;")
-plant(replica_fold.cpp "        out.hashes[s] = v.hash;"
-  "        out.hashes[MUTATED(fold_hashes_out_of_order) ? parts.size() - 1 - s : s] = v.hash;")
+plant(replica_fold.cpp "        if (v.hash) out.hashes.push_back(*v.hash);"
+  "        if (v.hash) out.hashes.insert(MUTATED(fold_hashes_out_of_order) ? out.hashes.begin() : out.hashes.end(), *v.hash);")
 plant(coordinator_step.cpp "    if (!pending_) return;\n    ledger_.giveBackStep(pending_->step);"
   "    if (!pending_) return;\n    if (!MUTATED(keep_the_leases_of_a_void_step)) ledger_.giveBackStep(pending_->step);")
 plant(coordinator_step.cpp "++e.nonFiniteRanges[range] >= 2 || data"
@@ -117,8 +117,8 @@ plant(quorum.cpp "    if (options.policies.batch == BatchPolicy::kConstant || op
   "    if ((options.policies.batch == BatchPolicy::kConstant && !MUTATED(scale_the_rate_of_a_constant_batch)) || options.replicas == 0) return 1;")
 plant(coordinator_step.cpp "            m.entering = true;\n        } else if"
   "            m.entering = true;\n            if (MUTATED(lease_to_who_enters)) m.contribution.ranges = ledger_.lease(step, r.id, 1).value_or(std::vector<SampleRange>{});\n        } else if")
-plant(coordinator_step.cpp "    q.checkParity = every != 0 && step % every == 0;"
-  "    q.checkParity = every != 0 && step % every == 0 && !MUTATED(parity_off);")
+plant(coordinator_step.cpp "    q.checkParity = every != 0 && (step % every == 0 || comparesBesides(step));"
+  "    q.checkParity = every != 0 && (step % every == 0 || comparesBesides(step)) && !MUTATED(parity_off);")
 plant(coordinator_step.cpp "    state.paused = paused_;" "    state.paused = paused_ && !MUTATED(go_on_though_paused);")
 plant(coordinator_step.cpp "        if (r.leaves()) c.leaving" "        if (r.leaves() && !MUTATED(keep_the_drained)) c.leaving")
 plant(coordinator_step.cpp "if (mustWriteBeforeLeaving(r)) {" "if (!MUTATED(give_up_the_last_for_a_gradient) && mustWriteBeforeLeaving(r)) {")
@@ -184,8 +184,8 @@ plant(step_commit.cpp "        if (m.entering) continue;\n"
   "        if (m.entering && !MUTATED(record_names_who_enters)) {\n            if (MUTATED(count_the_zeros_of_who_enters)) r.samples += options.samplesPerReplica;\n            continue;\n        }\n")
 plant(step_commit.cpp "    const uint64_t update = std::max<uint64_t>(1, r.updates);"
   "    const uint64_t update = std::max<uint64_t>(1, MUTATED(schedule_by_step) ? r.step : r.updates);")
-plant(coordinator_commit.cpp "    if (done.ok) {\n        entry.path = m.path;"
-  "    if (done.ok || MUTATED(manifest_of_a_failed_write)) {\n        entry.path = m.path;")
+plant(coordinator_commit.cpp "    if (done.ok) {\n        entry.path = done.path;"
+  "    if (done.ok || MUTATED(manifest_of_a_failed_write)) {\n        entry.path = done.path;")
 plant(coordinator_commit.cpp "    LogCheckpoint entry{lineage_, step, updates_,"
   "    LogCheckpoint entry{lineage_, step - (MUTATED(checkpoint_of_the_step_before) ? 1 : 0), updates_,")
 
@@ -205,8 +205,8 @@ plant(parity.cpp "        if (majority) result.odd.push_back(replica);"
 plant(parity.cpp "        if (hashes == *largest->first) continue;"
   [==[        if (majority && MUTATED(expel_the_majority) && hashes == *largest->first) result.odd.push_back(replica);
         if (hashes == *largest->first) continue;]==])
-plant(rank_machine.cpp "    appliedEpoch_ = last_->epoch;\n    hash_ = in.hash;\n    if (replay_.empty()) {"
-  "    appliedEpoch_ = last_->epoch;\n    if (!MUTATED(tell_an_older_hash)) hash_ = in.hash;\n    if (replay_.empty()) {")
+plant(rank_machine.cpp "    appliedEpoch_ = last_->epoch;\n    const bool owesHash = reportsHash_;  // a coordinator asked, of the state before\n    stateChanged();\n    if (replay_.empty()) {"
+  "    appliedEpoch_ = last_->epoch;\n    const bool owesHash = reportsHash_;\n    if (!MUTATED(tell_an_older_hash)) stateChanged();\n    if (replay_.empty()) {")
 plant(parity.cpp "    const bool majority = 2 * largest->second > byReplica.size();"
   "    const bool majority = 2 * largest->second + (MUTATED(call_a_tie_a_majority) ? 1 : 0) > byReplica.size();")
 plant(coordinator_replicas.cpp "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll)"
@@ -223,6 +223,8 @@ plant(checkpoint_book.cpp "    known_.insert(at, std::move(checkpoint));"
   "    known_.insert(MUTATED(keep_checkpoints_by_arrival) ? known_.end() : at, std::move(checkpoint));")
 plant(coordinator_replicas.cpp "        if (dropped || checkpoints_.find(c.path) != nullptr) continue;"
   "        if (dropped || checkpoints_.find(c.path) != nullptr || MUTATED(overlook_what_orphans_wrote)) continue;")
+plant(coordinator_replicas.cpp "    if (agreed != nullptr && !found.hashes.empty()) return found.hashes != *agreed;"
+  "    if (MUTATED(go_back_to_what_was_disputed)) return false;\n    if (agreed != nullptr && !found.hashes.empty()) return found.hashes != *agreed;")
 plant(coordinator_replicas.cpp "        if (!stopping_ && mustWriteBeforeLeaving(r)) continue;"
   "        if (!stopping_ && !MUTATED(drain_the_last_that_holds_it) && mustWriteBeforeLeaving(r)) continue;")
 file(WRITE ${OUT} "#include \"tests/simulation/mutation.h\"\n${text}")

@@ -54,9 +54,9 @@ model::StepCommitted stepCommitted(const fact::StepCommitted& f) {
     e.link = f.link;
     if (!f.votes.empty()) {
         const protocol::ReplicaVote& vote = f.votes.front();
-        for (size_t s = 0; s < vote.hashes.size(); ++s)
-            e.shards.push_back({static_cast<int32_t>(s), vote.hashes[s],
-                                s < vote.gradSquares.size() ? vote.gradSquares[s] : 0});
+        for (size_t s = 0; s < vote.gradSquares.size(); ++s)
+            e.shards.push_back({static_cast<int32_t>(s),
+                                s < vote.hashes.size() ? vote.hashes[s] : 0, vote.gradSquares[s]});
     }
     for (size_t i = 0; i < f.votes.size(); ++i) {
         const protocol::ReplicaVote& v = f.votes[i];
@@ -152,6 +152,9 @@ struct Translator {
     }
     Result operator()(const fact::ParityDisputed& f) const {
         return {{model::ParityDisputed{f.dispute, f.link}, Severity::kWarning}};
+    }
+    Result operator()(const fact::ParityPaced& f) const {
+        return {{model::ParityPaced{f.everySteps, f.hashMs, f.stepMs}, Severity::kInfo}};
     }
     Result operator()(const fact::RunFinished& f) const {
         return {

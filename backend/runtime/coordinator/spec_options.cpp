@@ -11,7 +11,7 @@ protocol::Policies machinePolicies(const model::Policies& p) {
     out.batch = static_cast<protocol::BatchPolicy>(p.batch);
     out.recovery = static_cast<protocol::RecoveryPolicy>(p.recovery);
     out.minReplicas = p.minReplicas;
-    out.parityEverySteps = p.parityEverySteps;
+    out.parityEverySteps = p.parityEverySteps.value_or(protocol::kParityAuto);
     out.checkpointEverySteps = p.checkpointEverySteps;
     out.restartLimit = p.restartLimit;
     out.fetchBytesPerSecond = p.fetchBytesPerSecond;
@@ -24,7 +24,9 @@ model::Policies modelPolicies(const protocol::Policies& known, model::Policies p
     p.batch = static_cast<model::BatchPolicy>(known.batch);
     p.recovery = static_cast<model::RecoveryPolicy>(known.recovery);
     p.minReplicas = known.minReplicas;
-    p.parityEverySteps = known.parityEverySteps;
+    p.parityEverySteps.reset();
+    if (known.parityEverySteps != protocol::kParityAuto)
+        p.parityEverySteps = known.parityEverySteps;
     p.checkpointEverySteps = known.checkpointEverySteps;
     p.restartLimit = known.restartLimit;
     p.fetchBytesPerSecond = known.fetchBytesPerSecond;

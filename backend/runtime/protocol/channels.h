@@ -22,7 +22,7 @@ struct RankReport {
     uint64_t lineage = 0;
     bool hasState = false;
     uint64_t step = 0;
-    uint64_t hash = 0;
+    std::optional<uint64_t> hash;
     uint64_t snapshotStep = 0;  ///< of the fetch that the state comes from; 0: of none
     bool ready = false;
     bool following = false;
@@ -86,12 +86,14 @@ struct RankVerdict {
     RankId rank;
     uint32_t incarnation = 0;
     uint64_t step = 0;
+    bool replayed = true;  ///< false: it could not, which tells nothing
     bool matches = true;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
         visit("incarnation", self.incarnation);
         visit("step", self.step);
+        visit("replayed", self.replayed);
         visit("matches", self.matches);
     }
 };

@@ -184,6 +184,7 @@ class Recovery {
         state_.expertShard = e.expertShard;
         state_.domainShare = e.domainShare;
         state_.last.reset();
+        state_.agreed = AgreedHashes();
         std::erase_if(state_.checkpoints,
                       [&](const LogCheckpoint& c) { return c.step > e.fromStep; });
         const bool ours =
@@ -214,6 +215,8 @@ class Recovery {
         state_.updates = r.updates;
         state_.epoch = std::max(state_.epoch, r.epoch);
         state_.last = r;
+        if (!e.figures.parity.empty())
+            state_.agreed.note(r.step - 1, e.figures.parity.front().hashes);
         state_.productiveMs[r.step] = e.figures.productiveMs;
         state_.productiveSum += e.figures.productiveMs;
         for (const Contribution& c : r.contributors) raiseIncarnation(c.replica, c.incarnation);
@@ -262,7 +265,14 @@ class Recovery {
         return absl::OkStatus();
     }
 
-    absl::Status apply(const LogDispute&) { return absl::OkStatus(); }
+    absl::Status apply(const LogDispute& e) {
+        DisputedSteps& steps =
+            state_.disputed
+                .try_emplace(e.dispute.lineage, state_.agreed.lastAgreed(), e.dispute.step)
+                .first->second;
+        steps.upTo = std::max(steps.upTo, e.dispute.step);
+        return absl::OkStatus();
+    }
 
     absl::Status apply(const LogLayoutTried& e) {
         useLayout(e.layout);
@@ -272,6 +282,7 @@ class Recovery {
     absl::Status apply(const LogLayout& e) {
         useLayout(e.layout);
         state_.layout = e.layout;
+        state_.agreed.clear();
         state_.expertShard = e.expertShard;
         state_.domainShare = e.domainShare;
         return absl::OkStatus();

@@ -20,6 +20,7 @@
 #include "backend/runtime/protocol/incident_book.h"
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/protocol/options.h"
+#include "backend/runtime/protocol/parity.h"
 
 /// Format of the commit log: an append-only file of framed, checksummed entries. The coordinator
 /// branch owns the file; here is what stands in it. A log is kLogHeader, then encodeEntry() of each
@@ -307,15 +308,17 @@ struct RecoveredState {
     uint64_t layout = 0;
     uint64_t layoutTried = 0;  ///< highest number ever given to a move
     std::vector<int32_t> expertShard;
-    std::vector<uint32_t> domainShare;        ///< as in Quorum
-    LedgerState ledger;                       ///< settled: every open lease is back in the pool
-    std::vector<LogCheckpoint> checkpoints;   ///< of every lineage still valid, in the log's order
-    std::vector<std::string> discarded;       ///< the last ones whose files ranks may remove
-    std::vector<std::string> unusable;        ///< damaged ones
-    std::vector<uint32_t> incarnations;       ///< by replica: highest used
-    std::optional<LogOrders> orders;          ///< none: as the job says
-    std::map<uint64_t, double> productiveMs;  ///< by step since the last checkpoint
-    double productiveSum = 0;                 ///< of the whole line of descent
+    std::vector<uint32_t> domainShare;       ///< as in Quorum
+    LedgerState ledger;                      ///< settled: every open lease is back in the pool
+    std::vector<LogCheckpoint> checkpoints;  ///< of every lineage still valid, in the log's order
+    std::vector<std::string> discarded;      ///< the last ones whose files ranks may remove
+    std::vector<std::string> unusable;       ///< damaged ones, and of wrong states
+    AgreedHashes agreed;                     ///< of this lineage and layout, by votes
+    std::map<uint64_t, DisputedSteps> disputed;  ///< by lineage, from the first dispute to the last
+    std::vector<uint32_t> incarnations;          ///< by replica: highest used
+    std::optional<LogOrders> orders;             ///< none: as the job says
+    std::map<uint64_t, double> productiveMs;     ///< by step since the last checkpoint
+    double productiveSum = 0;                    ///< of the whole line of descent
     bool finished = false;
 
     // The log does not know these; the driver does, from the run's history.

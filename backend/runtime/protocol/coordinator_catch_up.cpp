@@ -226,7 +226,7 @@ void CoordinatorMachine::Impl::prove(Replica& r) {
 void CoordinatorMachine::Impl::doubtSources() {
     if (open_ && !open_->holding) return;
     if (++disproved_ >= kDisprovedAreTooMany)
-        rollbackWhy_ = "joiners do not come to the state that those who train vouch for";
+        statesDiffer("joiners do not come to the state that those who train vouch for");
 }
 
 void CoordinatorMachine::Impl::proveAll() {
@@ -242,15 +242,18 @@ bool CoordinatorMachine::Impl::vouches(const Replica& r) const {
     return trained ? r.stage == Stage::kUpToDate : serves(r);
 }
 
-/// While the job waits no vote tells what joiners have to hold; those who vouch for it are asked.
+/// While the job waits no vote tells what joiners have to hold, and what a checkpoint has; those
+/// who vouch for it are asked, and joiners that did not tell theirs.
 void CoordinatorMachine::Impl::askForHashes() {
     judgeReported();
-    if ((open_ && !open_->holding) || agreed_.find(committed_) != nullptr) return;
-    const bool wanted = std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& r) {
-        return r.stage == Stage::kReplaying && r.following && !r.proven;
-    });
+    if (open_ && !open_->holding) return;
+    const bool agreed = agreed_.find(committed_) != nullptr;
+    const auto plan = checkpointPlans_.find(committed_);
+    const bool wanted = std::any_of(replicas_.begin(), replicas_.end(), isUnproven) ||
+                        (plan != checkpointPlans_.end() && plan->second.done);
     for (const Replica& r : replicas_) {
-        if (!wanted || !vouches(r)) continue;
+        const bool owes = isUnproven(r) && r.step == committed_ && !r.claims.contains(committed_);
+        if (!owes && (!wanted || agreed || !vouches(r))) continue;
         // Where a move failed some of its ranks may have moved: together they tell nothing.
         if (!move_) tell(r, KeepSnapshot{term_, 0, false, {}, layout_, layoutTried_});
         tell(r, welcome());

@@ -31,7 +31,7 @@ void CoordinatorMachine::Impl::beginCommit(const BallotResult& result) {
     double exchangeMs = 0;
     for (const ReplicaVote& v : figures.votes) exchangeMs = std::max(exchangeMs, v.exchangeMs);
     if (e.quorum.attempt == 1) limits_.observe(inMs(stepTook(e)), exchangeMs);
-    noteKeeping();
+    noteCosts();
     e.committing =
         Exchange::Committing{sequence, now_, std::move(record), std::move(figures), link_};
     ensurePending();
@@ -89,8 +89,9 @@ void CoordinatorMachine::Impl::planCheckpoint(int32_t writer, uint64_t step) {
     LogCheckpoint entry{lineage_, step, updates_, "", layout_, {}, {}, ledger_.settledState()};
     entry.expertShard = expertShard_;
     entry.domainShare = domainShare_;
-    checkpointPlans_[step] =
-        CheckpointPlan{std::move(entry), writer, find(writer)->incarnation, now_};
+    CheckpointPlan& plan = checkpointPlans_[step] =
+        CheckpointPlan{std::move(entry), writer, find(writer)->incarnation, now_, {}, {}};
+    if (const Hashes* agreed = agreed_.find(step)) plan.agreed = *agreed;
     checkpointWanted_ = false;
 }
 
@@ -152,7 +153,11 @@ void CoordinatorMachine::Impl::finishCommit() {
 
 /// To those who hold the sum, and to joiners, who replay it.
 void CoordinatorMachine::Impl::sendCommit(const CommitRecord& record) {
-    const int32_t writer = checkpointDue(record.step) ? checkpointWriter(record) : -1;
+    const bool due = checkpointDue(record.step);
+    // It was ordered when the next quorum had been made: that of the next step will be compared.
+    const bool late = due && comparesStates() && pending_ && !pending_->checkParity;
+    checkpointWanted_ = checkpointWanted_ || late;
+    const int32_t writer = due && !late ? checkpointWriter(record) : -1;
     if (writer >= 0) planCheckpoint(writer, record.step);
     for (const Replica& r : replicas_) {
         if (!contributes(r.id) && !r.joining()) continue;
@@ -235,22 +240,68 @@ void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
     if (it == checkpointPlans_.end() || it->second.writer != m.replica ||
         it->second.incarnation != m.incarnation)
         return;
-    CheckpointDone done = m;
-    LogCheckpoint entry = std::move(it->second.entry);
-    checkpointPlans_.erase(it);
+    it->second.done = m;
+    it->second.doneAt = now_;
+    settleCheckpoints();
+}
+
+/// Its state is compared with the next step, or with what is reported while the job waits. An end
+/// that somebody asked for does not wait for whoever tells nothing.
+bool CoordinatorMachine::Impl::awaitsComparison(uint64_t step, const CheckpointPlan& plan) const {
+    const bool good = plan.done->ok && plan.done->layout == plan.entry.layout;
+    if (!comparesStates() || !good || plan.agreed || step != committed_) return false;
+    return !stopping_ || (open_ && open_->tie) || now_ - plan.doneAt <= limits_.progress();
+}
+
+void CoordinatorMachine::Impl::settleCheckpoints() {
+    for (auto it = checkpointPlans_.begin(); it != checkpointPlans_.end() && !rollbackWhy_;) {
+        if (!it->second.done || awaitsComparison(it->first, it->second)) {
+            ++it;
+            continue;
+        }
+        CheckpointPlan plan = std::move(it->second);
+        it = checkpointPlans_.erase(it);
+        checkpointEnded(std::move(plan));
+    }
+}
+
+/// Its state is wrong: nobody goes back to what it wrote of it.
+void CoordinatorMachine::Impl::distrustCheckpoints(const Replica& writer) {
+    for (const auto& [step, plan] : checkpointPlans_)
+        if (plan.writer == writer.id && plan.done && plan.done->ok) {
+            unusable_.insert(plan.done->path);
+            log(LogCheckpointsDropped{{plan.done->path}, true}, false);
+        }
+}
+
+void CoordinatorMachine::Impl::checkpointEnded(CheckpointPlan plan) {
+    CheckpointDone done = *std::move(plan.done);
+    LogCheckpoint entry = std::move(plan.entry);
     // A shard that had moved its experts for a move that does not count.
     if (done.ok && done.layout != entry.layout) {
         done.ok = false;
         done.error = absl::StrCat("its files lie in layout ", done.layout,
                                   ", the job is in layout ", entry.layout);
     }
+    if (done.ok && comparesStates() && plan.agreed && !plan.agreed->empty() &&
+        !done.hashes.empty() && done.hashes != *plan.agreed) {
+        done.ok = false;
+        done.error = "its state is not the one that the contributors agreed on";
+        unusable_.insert(done.path);
+        log(LogCheckpointsDropped{{done.path}, true}, false);
+    }
+    if (done.ok && comparesStates() && !plan.agreed && done.step != committed_) {
+        done.ok = false;
+        done.error = "its state was not compared";
+        checkpointWanted_ = true;
+    }
     fact(fact::CheckpointWritten{done});
     if (done.ok) {
-        entry.path = m.path;
-        entry.hashes = m.hashes;
+        entry.path = done.path;
+        entry.hashes = done.hashes;
         log(entry, false);
         checkpoints_.add(std::move(entry));
-        discardSurplus(*find(m.replica));
+        discardSurplus(*find(done.replica));
         // A rollback may go behind the newest, when that is damaged.
         productiveMs_.erase(productiveMs_.begin(),
                             productiveMs_.upper_bound(checkpoints_.oldest()));
@@ -261,7 +312,7 @@ void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
         ++checkpointFailures_;
         if (stopping_ && !leaving_)
             setPhase(JobPhase::kStopping,
-                     absl::StrCat(stopWhy_, "; waits for the checkpoint of step ", m.step,
+                     absl::StrCat(stopWhy_, "; waits for the checkpoint of step ", done.step,
                                   ", which is tried again: ", done.error,
                                   "; or stop the job without a checkpoint"));
     }

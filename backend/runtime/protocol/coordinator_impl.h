@@ -131,7 +131,7 @@ struct Exchange {
     std::map<int32_t, std::set<int32_t>> resetAccusers;  ///< accused -> by whom
     std::map<int32_t, uint32_t> nonFiniteBy;             ///< replica -> times in this step
     std::map<SampleRange, uint32_t> nonFiniteRanges;
-    std::optional<std::map<int32_t, std::optional<bool>>> tie;  ///< verdicts awaited
+    std::optional<std::map<int32_t, std::optional<ReplayVerdict>>> tie;  ///< verdicts awaited
     MonoNs tieSince = 0;
     struct Committing {
         uint64_t sequence = 0;
@@ -161,6 +161,10 @@ struct CheckpointPlan {
     int32_t writer = -1;
     uint32_t incarnation = 0;  ///< the writer's
     MonoNs askedAt = 0;
+    /// What contributors agreed on since; empty where experts lie otherwise by now.
+    std::optional<Hashes> agreed;
+    std::optional<CheckpointDone> done;  ///< and the state is still to be compared
+    MonoNs doneAt = 0;
 };
 
 /// Values of one lineage; the next begins with none of them.
@@ -243,6 +247,9 @@ class CoordinatorMachine::Impl : Lineage {
 
     // -- coordinator_replicas.cpp: processes come and go
     void openLineage(uint64_t fromStep, const std::string& why, uint64_t undone = 0);
+    void statesDiffer(const std::string& why);
+    void noteDisputed(uint64_t step);
+    bool isDisputed(const LogCheckpoint& found) const;
     void seekRollback(const std::string& why);
     void rollback(const std::string& why);
     bool stateLost() const;
@@ -318,7 +325,12 @@ class CoordinatorMachine::Impl : Lineage {
     void abortExchange(const std::string& why);
     void decide();
     bool parityHolds();
-    void noteKeeping();
+    bool choosesPace() const { return options_.policies.parityEverySteps == kParityAuto; }
+    bool comparesStates() const { return options_.policies.parityEverySteps != 0; }
+    uint32_t parityEvery() const;
+    bool comparesBesides(uint64_t step) const;
+    void noteAgreed(uint64_t step, const Hashes& hashes);
+    void noteCosts();
     void noteHeldHashes();
     void resolveTie();
     void redo(const BallotResult& result);
@@ -333,6 +345,10 @@ class CoordinatorMachine::Impl : Lineage {
     void pursueCheckpoint(int32_t writer);
     void discardSurplus(const Replica& remover);
     bool checkpointed() const;
+    bool awaitsComparison(uint64_t step, const CheckpointPlan& plan) const;
+    void settleCheckpoints();
+    void checkpointEnded(CheckpointPlan plan);
+    void distrustCheckpoints(const Replica& writer);
     void planCheckpoint(int32_t writer, uint64_t step);
     StepFigures figuresOf(const Exchange& e, const CommitRecord& record,
                           const std::vector<double>& gradSquares) const;
@@ -346,6 +362,9 @@ class CoordinatorMachine::Impl : Lineage {
     void planFetch(Replica& r, const std::string& why);
     bool serves(const Replica& r) const;
     bool vouches(const Replica& r) const;
+    static bool isUnproven(const Replica& r) {
+        return r.stage == Stage::kReplaying && r.following && !r.proven;
+    }
     void doubtSources();
     void askForHashes();
     void judgeSources();
@@ -413,6 +432,7 @@ class CoordinatorMachine::Impl : Lineage {
     uint64_t epoch_ = 0;
     uint64_t epochsUpTo_ = 0;  ///< the log says that they are used
     uint64_t layout_ = 0;
+    fact::ParityPaced pace_;  ///< as told last; 0 ms: nothing was told
     uint32_t comparisonsPerKeep_ = 1;
     std::string keepText_;      ///< why it is more than one, for the operator
     uint64_t layoutTried_ = 0;  ///< highest number given to a move, whatever came of it
@@ -421,6 +441,8 @@ class CoordinatorMachine::Impl : Lineage {
     CheckpointBook checkpoints_;
     std::vector<std::string> discarded_;  ///< the last ones that ranks were told to remove
     std::set<std::string> unusable_;
+    std::map<uint64_t, DisputedSteps>
+        disputed_;  ///< by lineage, from the first dispute to the last
     uint64_t sequence_ = 0;
     std::string link_;  ///< last of the ledger's chain
     uint64_t corpusHash_ = 0;

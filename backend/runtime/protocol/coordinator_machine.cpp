@@ -144,6 +144,7 @@ void CoordinatorMachine::Impl::advance() {
     if (recovering_) return;
     releaseUnheard();
     decide();
+    settleCheckpoints();
     if (nobodyLeft()) return finish(false, absl::StrCat("no replica can train: ", givenUpWhy_));
     if (!open_) takeFollowers();
     if (!open_) takePlacedOtherwise();
@@ -237,6 +238,7 @@ void CoordinatorMachine::Impl::dispute(uint64_t step, uint32_t attempt,
                                        const std::map<int32_t, Hashes>& hashes,
                                        const ParityResult& parity) {
     ParityDispute dispute{lineage_, step, epoch_, attempt, layout_, parityOf(hashes), parity.odd};
+    noteDisputed(step);
     log(LogDispute{dispute}, false);
     fact(fact::ParityDisputed{std::move(dispute), link_});
 }

@@ -14,6 +14,8 @@ void CoordinatorMachine::Impl::restore(const RecoveredState& past) {
         commitEpoch_ = last_->epoch;
         epochOf_[last_->step] = last_->epoch;
     }
+    agreed_ = past.agreed;
+    disputed_ = past.disputed;
     productiveMs_ = past.productiveMs;
     productiveSum_ = past.productiveSum;
     ranFor_ = past.ranFor;

@@ -203,7 +203,8 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         expel(*r, EvidenceKind::kParityMismatch, "it is ahead of the commit log", now_);
         return;
     }
-    if (m.ready && m.following && m.step == committed_ && m.layout == layout_ && !r->sentFetch)
+    if (m.ready && m.following && m.step == committed_ && m.layout == layout_ && !r->sentFetch &&
+        !m.hashes.empty())
         r->followsWith = m.hashes;
     if (r->stage == Stage::kUpToDate) {
         // Idle contributors tell their hashes: no vote would while the job waits.
@@ -215,6 +216,8 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         return;
     }
     if (r->joining()) {
+        // It helps out in a step that is held, and tells of no fetch any more.
+        if (m.ready && !m.following && contributesData(r->id) && vouches(*r)) noteReported(m);
         // It may still tell of the state that it is to replace.
         if (!m.hasState || m.snapshotStep != r->snapshotStep || m.layout != layout_) return;
         if (r->stage == Stage::kFetching) {
@@ -225,7 +228,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         r->step = m.step;
         r->following = true;
         r->advancedAt = now_;
-        r->claims[m.step] = m.hashes;
+        if (!m.hashes.empty()) r->claims[m.step] = m.hashes;
         prove(*r);
         if (vouches(*r)) noteReported(m);
         return;
@@ -233,6 +236,8 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     if (r->stage != Stage::kInit && r->stage != Stage::kAdopted) return;
     // A replica is as good as all its ranks; each reports again when it has said hello.
     if (r->hellos < options_.shards) return;
+    // If nobody else is left its state may be the job's, by its hash: that is told next.
+    if (m.following && m.hashes.empty()) return;
     r->step = m.step;
     if (m.hasState)
         cannotLoad_.erase(r->id);
@@ -281,11 +286,10 @@ void CoordinatorMachine::Impl::judgeReported() {
     if (told.empty()) return;
     const ParityResult parity = compareHashes(told);
     if (parity.outcome != ParityResult::Outcome::kAgree) dispute(committed_, 0, told, parity);
-    if (parity.outcome == ParityResult::Outcome::kTie) {
-        rollbackWhy_ = "states differ while the job waits, and nobody can tell which is right";
-        return;
-    }
-    agreed_.note(committed_, parity.agreed);
+    if (parity.outcome == ParityResult::Outcome::kTie)
+        return statesDiffer(
+            "states differ while the job waits, and nobody can tell which is right");
+    noteAgreed(committed_, parity.agreed);
     for (const int32_t odd : parity.odd) {
         const std::string why =
             absl::StrCat("its state after step ", committed_, " differs from the majority's");
@@ -379,6 +383,7 @@ void CoordinatorMachine::Impl::expel(Replica& r, EvidenceKind kind, const std::s
     if (!r.alive()) return;
     const bool contributed = contributes(r.id);
     const bool hadState = r.stage == Stage::kUpToDate;
+    if (kind == EvidenceKind::kParityMismatch) distrustCheckpoints(r);
     size_t survivors = 0;
     for (const Replica& other : replicas_) survivors += other.id != r.id && contributes(other.id);
     tell(r, Expelled{term_, r.incarnation, why});
@@ -517,6 +522,28 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
     fact(fact::LineageOpened{lineage_, fromStep, term_, why, link_, undone});
 }
 
+/// Nobody knows which is right.
+void CoordinatorMachine::Impl::statesDiffer(const std::string& why) {
+    rollbackWhy_ = why;
+    noteDisputed(committed_);
+}
+
+void CoordinatorMachine::Impl::noteDisputed(uint64_t step) {
+    DisputedSteps& steps =
+        disputed_.try_emplace(lineage_, agreed_.lastAgreed(), step).first->second;
+    steps.upTo = std::max(steps.upTo, step);
+}
+
+/// It is of another state than was agreed on; or nobody compared it before states of its time were
+/// found to differ.
+bool CoordinatorMachine::Impl::isDisputed(const LogCheckpoint& found) const {
+    const bool comparable = found.lineage == lineage_ && found.layout == layout_;
+    const Hashes* agreed = comparable ? agreed_.find(found.step) : nullptr;
+    if (agreed != nullptr && !found.hashes.empty()) return found.hashes != *agreed;
+    const auto steps = disputed_.find(found.lineage);
+    return steps != disputed_.end() && steps->second.contains(found.step);
+}
+
 /// Nothing goes on until it is known which checkpoints there are: ranks that had no coordinator
 /// leave some that the log does not name.
 void CoordinatorMachine::Impl::seekRollback(const std::string& why) {
@@ -530,7 +557,7 @@ void CoordinatorMachine::Impl::on(const CheckpointsFound& in) {
     searching_ = false;
     for (const LogCheckpoint& c : in.checkpoints) {
         const bool dropped =
-            unusable_.contains(c.path) ||
+            unusable_.contains(c.path) || isDisputed(c) ||
             std::find(discarded_.begin(), discarded_.end(), c.path) != discarded_.end();
         if (dropped || checkpoints_.find(c.path) != nullptr) continue;
         log(c, false);
@@ -607,7 +634,7 @@ void CoordinatorMachine::Impl::takeFollowers() {
     if (told.empty() || someoneHolds()) return;
     const ParityResult parity = compareHashes(told);
     if (parity.outcome == ParityResult::Outcome::kTie) return;
-    agreed_.note(committed_, parity.agreed);
+    noteAgreed(committed_, parity.agreed);
     for (const auto& [id, hashes] : told) {
         if (hashes != parity.agreed) continue;
         Replica& r = *find(id);

@@ -18,6 +18,11 @@ constexpr uint64_t kEpochsReserved = 63;
 constexpr MonoNs kRedoPause = 20 * kMillisecond;
 constexpr MonoNs kRedoPauseMost = kSecond;
 
+/// States are compared so often at least where the coordinator chooses it, and the state before a
+/// step is kept for one of so many comparisons.
+constexpr uint32_t kStepsPerComparison = 256;
+constexpr uint32_t kComparisonsPerKeep = 1024;
+
 MonoNs redoPause(uint32_t noes) {
     return std::min(kRedoPauseMost, kRedoPause << std::min(noes - 2, 10u));
 }
@@ -37,7 +42,7 @@ bool CoordinatorMachine::Impl::contributesData(int32_t replica) const {
 std::map<int32_t, Hashes> CoordinatorMachine::Impl::votedHashes() const {
     std::map<int32_t, Hashes> hashes;
     for (const auto& [replica, vote] : open_->ballot.votes)
-        if (contributesData(replica) && vote.shardsIn == options_.shards)
+        if (contributesData(replica) && vote.shardsIn == options_.shards && !vote.hashes.empty())
             hashes[replica] = vote.hashes;
     return hashes;
 }
@@ -158,8 +163,8 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
     q.lrFactor = decision.lrFactor;
     q.exchangeKey = keyFor("exchange", term_, epoch_);
     q.chunkTimeoutMs = limits_.chunkTimeoutMs();
-    const uint32_t every = options_.policies.parityEverySteps;
-    q.checkParity = every != 0 && step % every == 0;
+    const uint32_t every = parityEvery();
+    q.checkParity = every != 0 && (step % every == 0 || comparesBesides(step));
     // The hashes after a step are compared at the next, among members that are not known yet: one
     // of three may be lost after it voted, so any number but one may tie.
     q.keepBefore = every != 0 && options_.replicas + options_.spares > 1 &&
@@ -371,7 +376,7 @@ bool CoordinatorMachine::Impl::parityHolds() {
     const uint64_t of = open_->quorum.step - 1;
     const ParityResult parity = compareHashes(hashes);
     if (parity.outcome == ParityResult::Outcome::kAgree) {
-        if (!hashes.empty()) agreed_.note(of, parity.agreed);
+        if (!hashes.empty()) noteAgreed(of, parity.agreed);
         proveAll();
         return true;
     }
@@ -388,7 +393,7 @@ bool CoordinatorMachine::Impl::parityHolds() {
         }
         return false;
     }
-    agreed_.note(of, parity.agreed);
+    noteAgreed(of, parity.agreed);
     open_->tainted = true;
     for (int32_t replica : parity.odd) {
         const std::string why = absl::StrCat("its state after step ", of, " differs in shard ",
@@ -399,22 +404,55 @@ bool CoordinatorMachine::Impl::parityHolds() {
     return false;
 }
 
-/// How often the state before a step is kept follows from what that takes.
-void CoordinatorMachine::Impl::noteKeeping() {
+uint32_t CoordinatorMachine::Impl::parityEvery() const {
+    return choosesPace() ? pace_.everySteps : options_.policies.parityEverySteps;
+}
+
+/// However seldom states are compared, that of each checkpoint is, and what joiners fetch, and
+/// nobody who catches up waits for it.
+bool CoordinatorMachine::Impl::comparesBesides(uint64_t step) const {
+    return checkpointDue(step - 1) || checkpointPlans_.contains(step - 1) ||
+           std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) {
+               return isUnproven(r) || (r.joining() && r.snapshotStep == step - 1);
+           });
+}
+
+void CoordinatorMachine::Impl::noteAgreed(uint64_t step, const Hashes& hashes) {
+    agreed_.note(step, hashes);
+    const auto plan = checkpointPlans_.find(step);
+    if (plan != checkpointPlans_.end())
+        plan->second.agreed = plan->second.entry.layout == layout_ ? hashes : Hashes{};
+}
+
+/// How often states are compared, and the state before a step is kept, follows from what that
+/// takes.
+void CoordinatorMachine::Impl::noteCosts() {
     double keepMs = 0;
+    double hashMs = 0;
     for (const auto& [replica, vote] : open_->ballot.votes)
         if (const Replica* r = find(replica))
-            for (const RankPulse& pulse : r->pulses) keepMs = std::max(keepMs, pulse.keepMs);
-    const uint32_t every = options_.policies.parityEverySteps;
-    if (keepMs <= 0 || limits_.stepMs() <= 0 || every == 0) return;
-    const uint32_t now = comparisonsPerKeep(comparisonsPerKeep_, keepMs, limits_.stepMs(), every);
+            for (const RankPulse& pulse : r->pulses) {
+                keepMs = std::max(keepMs, pulse.keepMs);
+                hashMs = std::max(hashMs, pulse.hashMs);
+            }
+    const double stepMs = limits_.stepMs();
+    if (stepMs <= 0) return;
+    if (choosesPace() && hashMs > 0) {
+        const uint32_t now =
+            occasionsPerTaken(pace_.everySteps, hashMs, stepMs, 1, kStepsPerComparison);
+        if (now != pace_.everySteps || pace_.hashMs == 0) fact(pace_ = {now, hashMs, stepMs});
+    }
+    const uint32_t every = parityEvery();
+    if (keepMs <= 0 || every == 0) return;
+    const uint32_t now =
+        occasionsPerTaken(comparisonsPerKeep_, keepMs, stepMs, every, kComparisonsPerKeep);
     if (now == comparisonsPerKeep_) return;
     comparisonsPerKeep_ = now;
     keepText_ = now == 1 ? ""
                          : absl::StrFormat(
                                "; the state before one step of %d is kept, since that "
                                "takes %.1f ms and a step %.0f",
-                               uint64_t{every} * now, keepMs, limits_.stepMs());
+                               uint64_t{every} * now, keepMs, stepMs);
 }
 
 /// While a step is held no commit compares hashes; the votes on it still carry them, and whoever is
@@ -424,7 +462,7 @@ void CoordinatorMachine::Impl::noteHeldHashes() {
     const std::map<int32_t, Hashes> hashes = votedHashes();
     const ParityResult parity = compareHashes(hashes);
     if (hashes.empty() || parity.outcome != ParityResult::Outcome::kAgree) return;
-    agreed_.note(committed_, parity.agreed);
+    noteAgreed(committed_, parity.agreed);
     proveAll();
 }
 
@@ -432,28 +470,33 @@ void CoordinatorMachine::Impl::from(RankId, const ReplayVerdict& m) {
     if (!open_ || !open_->tie || current(m.replica, m.incarnation) == nullptr) return;
     if (m.step + 1 != open_->quorum.step) return;
     const auto it = open_->tie->find(m.replica);
-    if (it != open_->tie->end()) it->second = m.mismatchedShards.empty();
+    if (it != open_->tie->end()) it->second = m;
 }
 
-/// Whoever matches its own replay stays. If that leaves no one, or everyone, nobody knows the
-/// truth.
+/// Whoever matches its own replay stays. That proves its state right where the state before that
+/// step was agreed on. Where it was not, the difference may be older, and is explained only by
+/// whoever was seen to differ from its replay: all the others have to match theirs. If that leaves
+/// no one, or everyone, nobody knows the truth.
 void CoordinatorMachine::Impl::resolveTie() {
     const bool late = now_ - open_->tieSince > limits_.progress();
+    const bool agreedBefore = agreed_.find(open_->quorum.step - 2) != nullptr;
     std::vector<int32_t> bad;
     size_t good = 0;
-    for (const auto& [replica, matches] : *open_->tie) {
-        if (!contributes(replica)) continue;
-        if (!matches && !late) return;
-        if (matches && *matches)
+    bool unexplained = false;
+    for (const auto& [replica, verdict] : *open_->tie) {
+        const bool stays = contributes(replica);
+        if (stays && !verdict && !late) return;
+        const bool differs = verdict && !verdict->mismatchedShards.empty();
+        const bool matches = verdict && verdict->replayed && !differs;
+        if (stays && matches)
             ++good;
-        else
+        else if (stays)
             bad.push_back(replica);
+        unexplained = unexplained || !(differs || (stays && matches));
     }
     open_->tie.reset();
-    if (good == 0 || (bad.empty() && open_->ballot.lost.empty())) {
-        rollbackWhy_ = "states differ and no replay tells which is right";
-        return;
-    }
+    if (good == 0 || (bad.empty() && open_->ballot.lost.empty()) || (unexplained && !agreedBefore))
+        return statesDiffer("states differ and no replay tells which is right");
     open_->tainted = true;
     for (int32_t replica : bad) {
         const std::string why = "its state does not match its own replay of the last step";
@@ -524,6 +567,7 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     d.lrFactor = lrFactor(options_, members.size());
     d.explanation = absl::StrCat("step ", e.quorum.step, " again without waiting: ", why);
     Quorum q = makeQuorum(e.quorum.step, e.quorum.attempt + 1, e.quorum.afterEpoch, d);
+    q.checkParity = q.checkParity || e.quorum.checkParity;
     fact(fact::StepRedone{q.step, q.epoch, q.attempt, lost, returned, why});
     book([&](auto& out) { incidents_.reformed(now_, lost, returned, out); });
     Exchange next;

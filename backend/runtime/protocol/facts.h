@@ -194,6 +194,12 @@ struct LayoutChanged {
     double predictedRemote = -1;  ///< as the operation said; -1: it did not
 };
 
+/// How often states are compared from here on where the coordinator chooses it, and by which times.
+struct ParityPaced {
+    uint32_t everySteps = 1;
+    double hashMs = 0;
+    double stepMs = 0;
+};
 struct ParityDisputed {
     ParityDispute dispute;
     std::string link;
@@ -207,12 +213,13 @@ struct RunFinished {
 
 }  // namespace fact
 
-using Fact = std::variant<
-    fact::JobPhaseChanged, fact::LineageOpened, fact::ReplicaChanged, fact::QuorumDecided,
-    fact::StepCommitted, fact::StepRedone, fact::EvidenceSeen, fact::IncidentOpened,
-    fact::IncidentPhase, fact::IncidentClosed, fact::CatchUpProgress, fact::PoliciesChanged,
-    fact::OperatorAnswered, fact::CheckpointWritten, fact::StepsSuspect, fact::RangeQuarantined,
-    fact::InvariantBroken, fact::LayoutChanged, fact::RunFinished, fact::ParityDisputed>;
+using Fact = std::variant<fact::JobPhaseChanged, fact::LineageOpened, fact::ReplicaChanged,
+                          fact::QuorumDecided, fact::StepCommitted, fact::StepRedone,
+                          fact::EvidenceSeen, fact::IncidentOpened, fact::IncidentPhase,
+                          fact::IncidentClosed, fact::CatchUpProgress, fact::PoliciesChanged,
+                          fact::OperatorAnswered, fact::CheckpointWritten, fact::StepsSuspect,
+                          fact::RangeQuarantined, fact::InvariantBroken, fact::LayoutChanged,
+                          fact::RunFinished, fact::ParityDisputed, fact::ParityPaced>;
 
 }  // namespace bulkhead::protocol
 

@@ -23,6 +23,7 @@ void RankPulse::beat(MonoNs now, const Beat& b) {
     step = b.step;
     progress = b.progress;
     keepMs = b.keepMs;
+    hashMs = b.hashMs;
     gradStep = b.gradStep;
 }
 

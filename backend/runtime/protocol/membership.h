@@ -23,6 +23,7 @@ struct RankPulse {
     uint64_t step = 0;
     uint64_t progress = 0;
     double keepMs = 0;
+    double hashMs = 0;
     uint64_t gradStep = 0;
 
     void beat(MonoNs now, const Beat& b);

@@ -85,6 +85,8 @@ struct Beat {
     uint64_t progress = 0;  ///< grows with every micro-batch, layer, chunk, piece
     /// Keeping the state before a step took so long the last time; 0: it was not kept, or is small.
     double keepMs = 0;
+    /// Hashing the state takes so long, as the last few times show; 0: it was not asked for yet.
+    double hashMs = 0;
     /// Norm of the last gradient that it computed, over its tokens, and of which step; 0: none yet.
     double gradNorm = 0;
     uint64_t gradStep = 0;
@@ -96,6 +98,7 @@ struct Beat {
         visit("step", self.step);
         visit("progress", self.progress);
         visit("keep_ms", self.keepMs);
+        visit("hash_ms", self.hashMs);
         visit("grad_norm", self.gradNorm);
         visit("grad_step", self.gradStep);
     }
@@ -149,7 +152,7 @@ struct Report {
     uint64_t lineage = 0;
     bool hasState = false;         ///< false: blank, needs a fetch
     uint64_t step = 0;             ///< last applied
-    std::vector<uint64_t> hashes;  ///< by shard, of the state at `step`; empty when blank
+    std::vector<uint64_t> hashes;  ///< by shard, of the state at `step`; empty: not computed
     bool ready = false;            ///< and thus has a state
     bool following = false;        ///< a joiner that applies the commit stream as it comes
     uint64_t layout = 0;
@@ -187,12 +190,12 @@ struct RankVote {
     uint64_t step = 0;
     uint64_t epoch = 0;
     uint32_t attempt = 0;
-    bool complete = false;              ///< every bucket of its shard is reduced
-    bool nonFiniteLocal = false;        ///< own gradient not finite, said before the exchange
-    double gradSquares = 0;             ///< of its reduced shard, undivided; fixed order
-    double lossSum = 0;                 ///< nats over its tokens, own contribution only
-    uint64_t tokens = 0;                ///< own contribution only
-    uint64_t hash = 0;                  ///< of its state after the previous step
+    bool complete = false;         ///< every bucket of its shard is reduced
+    bool nonFiniteLocal = false;   ///< own gradient not finite, said before the exchange
+    double gradSquares = 0;        ///< of its reduced shard, undivided; fixed order
+    double lossSum = 0;            ///< nats over its tokens, own contribution only
+    uint64_t tokens = 0;           ///< own contribution only
+    std::optional<uint64_t> hash;  ///< of its state after the previous step, if it was asked for
     std::vector<int32_t> failedPeers;   ///< replicas whose frames did not come
     std::vector<double> domainLossSum;  ///< own contribution, by domain
     std::vector<uint64_t> domainTokens;
@@ -249,7 +252,7 @@ struct ReplicaVote {
     bool complete = false;
     bool nonFiniteLocal = false;
     std::vector<double> gradSquares;
-    std::vector<uint64_t> hashes;
+    std::vector<uint64_t> hashes;  ///< empty: not asked for
     std::vector<int32_t> failedPeers;
     double lossSum = 0;
     uint64_t tokens = 0;
@@ -304,13 +307,15 @@ struct ReplayVerdict {
     int32_t replica = 0;
     uint32_t incarnation = 0;
     uint64_t step = 0;
-    std::vector<int32_t> mismatchedShards;  ///< empty: matches its own replay
+    std::vector<int32_t> mismatchedShards;  ///< empty: matches its own replay, if there was one
+    bool replayed = true;  ///< every shard could, or those that did tell enough: they mismatch
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
         visit("incarnation", self.incarnation);
         visit("step", self.step);
         visit("mismatched_shards", self.mismatchedShards);
+        visit("replayed", self.replayed);
     }
 };
 
@@ -506,6 +511,7 @@ struct Quorum {
     double lrFactor = 1;
     Secret exchangeKey;  ///< one for each epoch; a data-plane peer must know it
     uint32_t chunkTimeoutMs = 0;
+    /// Each rank hashes its state before this step, and tells it with its vote.
     bool checkParity = true;
     /// Each rank keeps the state before this step, to replay it if states differ after it.
     bool keepBefore = false;

@@ -14,6 +14,9 @@
 /// does not look there, so that the simulator and the tests can do without job files.
 namespace bulkhead::protocol {
 
+/// A value of Policies::parityEverySteps: the coordinator chooses it by what a hash takes.
+inline constexpr uint32_t kParityAuto = ~0u;
+
 enum class LrPolicy { kNone, kLinear, kSqrt };
 enum class BatchPolicy { kShrink, kConstant };
 enum class RecoveryPolicy { kFt, kRestartAll };
@@ -24,7 +27,7 @@ struct Policies {
     BatchPolicy batch = BatchPolicy::kShrink;
     RecoveryPolicy recovery = RecoveryPolicy::kFt;
     uint32_t minReplicas = 1;
-    uint32_t parityEverySteps = 1;       ///< 0: never
+    uint32_t parityEverySteps = 1;       ///< 0: never; or kParityAuto
     uint32_t checkpointEverySteps = 50;  ///< 0: only when asked for
     uint32_t restartLimit = 10;          ///< restarts within restartWindowMs; 0: never give up
     uint64_t fetchBytesPerSecond = 0;    ///< 0: no cap

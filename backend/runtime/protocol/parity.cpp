@@ -45,12 +45,12 @@ ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica) {
     return result;
 }
 
-uint32_t comparisonsPerKeep(uint32_t now, double keepMs, double stepMs, uint32_t everySteps) {
+uint32_t occasionsPerTaken(uint32_t now, double ms, double stepMs, uint32_t everySteps,
+                           uint32_t most) {
     constexpr double kShare = 0.01;
-    constexpr uint32_t kMost = 1024;
-    const double each = kShare * stepMs * std::max(1u, everySteps);  // most for one comparison
-    while (now < kMost && keepMs > each * now) now *= 2;
-    while (now > 1 && 4 * keepMs <= each * now) now /= 2;
+    const double each = kShare * stepMs * std::max(1u, everySteps);  // most for one occasion
+    while (now < most && ms > each * now) now *= 2;
+    while (now > 1 && 4 * ms <= each * now) now /= 2;
     return now;
 }
 
@@ -69,6 +69,7 @@ std::vector<ParityGroup> groupHashes(const std::map<int32_t, Hashes>& byReplica,
 }
 
 void AgreedHashes::note(uint64_t step, Hashes hashes) {
+    last_ = std::max(last_, step);
     steps_[step] = std::move(hashes);
     while (steps_.size() > window_) steps_.erase(steps_.begin());
 }

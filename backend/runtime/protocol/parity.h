@@ -28,29 +28,41 @@ struct ParityResult {
 /// Compares hashes of the same step. Pure; O(replicas x shards). A majority is more than half.
 ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica);
 
-/// Of so many comparisons one can be followed by a replay, when keeping the state before a step
-/// took `keepMs` and states are compared every `everySteps` steps of `stepMs`: so few that keeping
-/// costs at most a hundredth of the steps. A power of two, so that what was due stays due when it
-/// shrinks. `now` is the number so far: it shrinks only where half of it would cost half of that.
-uint32_t comparisonsPerKeep(uint32_t now, double keepMs, double stepMs, uint32_t everySteps);
+/// Of so many occasions one is taken, when that takes `ms` and there is an occasion every
+/// `everySteps` steps of `stepMs`: so few that it costs at most a hundredth of the steps, and one
+/// of `most` at least. A power of two, so that what was due stays due when it shrinks. `now` is the
+/// number so far: it shrinks only where half of it would cost half of that.
+uint32_t occasionsPerTaken(uint32_t now, double ms, double stepMs, uint32_t everySteps,
+                           uint32_t most);
 
 /// Replicas grouped by the hashes they reported: `incarnations` has every replica of `byReplica`.
 /// In the order of each group's lowest replica.
 std::vector<ParityGroup> groupHashes(const std::map<int32_t, Hashes>& byReplica,
                                      const std::map<int32_t, uint32_t>& incarnations);
 
+/// States were found to differ after step `upTo`, and had last agreed after step `after`: what was
+/// written of the steps between may be either side's.
+struct DisputedSteps {
+    uint64_t after = 0;
+    uint64_t upTo = 0;
+    bool operator==(const DisputedSteps&) const = default;
+    bool contains(uint64_t step) const { return step > after && step <= upTo; }
+};
+
 /// Hashes that the contributors agreed on, for proving joiners. Memory: the last `window` steps.
 class AgreedHashes {
   public:
-    explicit AgreedHashes(size_t window = 64) : window_(window) {}
+    AgreedHashes() = default;
+    explicit AgreedHashes(size_t window) : window_(window) {}
     void note(uint64_t step, Hashes hashes);
     const Hashes* find(uint64_t step) const;
-    /// 0: none yet.
-    uint64_t lastAgreed() const { return steps_.empty() ? 0 : steps_.rbegin()->first; }
+    /// 0: none yet. Stays when the hashes are cleared.
+    uint64_t lastAgreed() const { return last_; }
     void clear() { steps_.clear(); }
 
   private:
-    size_t window_;
+    size_t window_ = 64;
+    uint64_t last_ = 0;
     std::map<uint64_t, Hashes> steps_;
 };
 

@@ -10,6 +10,9 @@
 namespace bulkhead::protocol {
 namespace {
 
+/// Of so many measurements the shortest counts: the rest of a longer one is the machine's noise.
+constexpr size_t kHashTimes = 4;
+
 ExchangeId idOf(const Quorum& q) {
     return {q.step, q.epoch, q.attempt};
 }
@@ -96,6 +99,7 @@ void RankMachine::tellAgain() {
     if (phase_ == Phase::kStarting) return;
     if (terminating_) act(SendUp{LeaveAsked{config_.rank, config_.incarnation}});
     report();
+    wantHash(true);
     if (vote_ != Vote::kNone) act(SendLeader{lastVote_});
     if (lastMoved_) act(SendLeader{*lastMoved_});
     if (fetchFailed_) act(SendUp{*fetchFailed_});
@@ -115,10 +119,57 @@ void RankMachine::receive(const ReplicaFormed& m) {
 void RankMachine::on(MonoNs, const InitDone& in) {
     hasState_ = in.hasState;
     applied_ = in.step;
-    hash_ = in.hash;
-    if (in.hasState) layout_ = in.layout;
+    if (in.hasState) {
+        hash_ = in.hash;
+        layout_ = in.layout;
+    }
     phase_ = Phase::kIdle;
     report();
+}
+
+double RankMachine::hashMs() const {
+    const auto least = std::min_element(hashTimes_.begin(), hashTimes_.end());
+    return least == hashTimes_.end() ? 0 : *least;
+}
+
+void RankMachine::stateChanged() {
+    hash_.reset();
+    hashWanted_ = hashing_ = reportsHash_ = false;
+}
+
+/// A hash takes time, so it is computed when somebody compares it.
+void RankMachine::wantHash(bool toReport) {
+    if (hash_) return;
+    hashWanted_ = !hashing_;
+    reportsHash_ = reportsHash_ || toReport;
+    hashWanted();
+}
+
+/// While a move of experts is unsettled the state lies otherwise than the job's.
+void RankMachine::hashWanted() {
+    if (!hashWanted_ || !mayCopy() || layoutMoved_) return;
+    hashWanted_ = false;
+    if (!hash_) {
+        hashing_ = true;
+        act(HashState{applied_});
+    } else if (std::exchange(reportsHash_, false)) {
+        report();
+    }
+}
+
+void RankMachine::on(MonoNs, const StateHashed& in) {
+    if (!hashing_ || in.step != applied_) return;
+    hashing_ = false;
+    hash_ = in.hash;
+    hashTimes_.push_back(in.ms);
+    if (hashTimes_.size() > kHashTimes) hashTimes_.pop_front();
+    if (std::exchange(reportsHash_, false)) report();
+}
+
+/// The votes on the step after this state may be compared, or there may be none.
+bool RankMachine::nextMayCompare() const {
+    const std::optional<Quorum>& next = entering_ ? entering_ : pending_;
+    return !next || next->step != applied_ + 1 || next->checkParity;
 }
 
 void RankMachine::report() {
@@ -316,6 +367,8 @@ void RankMachine::adopt(const Quorum& q) {
         computed_ = nonFinite_ = false;
     }
     current_ = q;
+    reportsHash_ = false;  // its vote tells it
+    if (q.checkParity) wantHash(false);
     vote_ = Vote::kNone;
     phase_ = computed_ ? Phase::kExchange : Phase::kCompute;
     act(BeginStep{q, !retained, ranges_});
@@ -444,7 +497,7 @@ void RankMachine::on(MonoNs, const Applied& in) {
     applying_.reset();
     applied_ = in.step;
     appliedEpoch_ = last_->epoch;
-    hash_ = in.hash;
+    stateChanged();
     applyMs_ = in.applyMs;
     if (in.keepMs > 0) keepMs_ = in.keepMs;
     current_.reset();
@@ -453,7 +506,9 @@ void RankMachine::on(MonoNs, const Applied& in) {
     phase_ = Phase::kIdle;
     afterState();
     tryAdopt();
-    if (!current_) report();
+    if (current_) return;
+    report();
+    wantHash(true);
 }
 
 /// The state stands at applied_: what waited for that is due.
@@ -509,6 +564,7 @@ void RankMachine::forgetSnapshot(uint64_t step) {
 /// Serves requests on the present state in the layout that they name: a move that is not over
 /// may bring it to that one, or back.
 void RankMachine::takeWanted() {
+    hashWanted();
     if (!mayCopy()) return;
     std::erase_if(snapshotsWanted_, [&](const auto& w) { return w.first < applied_; });
     const auto wanted = snapshotsWanted_.find(applied_);
@@ -564,6 +620,7 @@ void RankMachine::receive(const Fetch& m) {
         abortedPending_.reset();
         joiner_ = true;
         hasState_ = fetched_ = following_ = replaying_ = replayingSum_ = false;
+        stateChanged();
         applied_ = 0;
         phase_ = Phase::kFetch;
     }
@@ -644,12 +701,14 @@ void RankMachine::on(MonoNs, const Replayed& in) {
     replay_.erase(replay_.begin());
     applied_ = in.step;
     appliedEpoch_ = last_->epoch;
-    hash_ = in.hash;
+    const bool owesHash = reportsHash_;  // a coordinator asked, of the state before
+    stateChanged();
     if (replay_.empty()) {
         following_ = true;
         phase_ = Phase::kIdle;  // nothing to get on with until the next commit
     }
     following_ ? report() : reportProgress();
+    if (following_ && (owesHash || nextMayCompare())) wantHash(true);
     afterState();
     tryEnter();
     tryAdopt();
@@ -665,7 +724,8 @@ void RankMachine::receive(const ReplayLast& m) {
 }
 
 void RankMachine::on(MonoNs, const ReplayJudged& in) {
-    act(SendLeader{RankVerdict{config_.rank, config_.incarnation, in.step, in.matches}});
+    act(SendLeader{
+        RankVerdict{config_.rank, config_.incarnation, in.step, in.replayed, in.matches}});
 }
 
 void RankMachine::receive(const ChangeLayout& m) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -64,9 +65,14 @@ struct ExchangeDone {
 };
 struct Applied {
     uint64_t step = 0;
-    uint64_t hash = 0;
     double applyMs = 0;
     double keepMs = 0;  ///< of these: keeping the state before the update; 0: not kept, or small
+};
+/// Answer to HashState.
+struct StateHashed {
+    uint64_t step = 0;
+    uint64_t hash = 0;
+    double ms = 0;
 };
 struct SnapshotTaken {
     uint64_t step = 0;
@@ -89,10 +95,10 @@ struct FetchBroke {
 /// A retained or pulled reduced gradient was applied by record `step`.
 struct Replayed {
     uint64_t step = 0;
-    uint64_t hash = 0;
 };
 struct ReplayJudged {
     uint64_t step = 0;
+    bool replayed = true;  ///< false: what that takes is not there
     bool matches = true;
 };
 struct LayoutMoveDone {
@@ -106,8 +112,8 @@ struct RankTick {};
 
 using RankInput =
     std::variant<FromCoordinator, Connected, Disconnected, Terminate, LeaderBack, InitDone,
-                 ComputeDone, ExchangeDone, Applied, SnapshotTaken, FetchAdvanced, FetchDone,
-                 FetchBroke, Replayed, ReplayJudged, LayoutMoveDone, RankTick>;
+                 ComputeDone, ExchangeDone, Applied, StateHashed, SnapshotTaken, FetchAdvanced,
+                 FetchDone, FetchBroke, Replayed, ReplayJudged, LayoutMoveDone, RankTick>;
 
 // ---- actions: what the driver does, in this order
 // ------------------------------------------------
@@ -142,6 +148,11 @@ struct ApplyCommit {
     CommitRecord record;
     bool checkpoint = false;
     std::string dataPosition;
+};
+/// The state stands at `step`: hash it before anything changes it. None of what is asked for after
+/// this is done before it.
+struct HashState {
+    uint64_t step = 0;
 };
 /// A checkpoint of the state as it is, which is that after `step`.
 struct WriteCheckpoint {
@@ -206,10 +217,11 @@ struct ExitRank {
     std::string why;
 };
 
-using RankAction = std::variant<BuildReplica, BeginStep, AbortExchange, DropStep, ApplyCommit,
-                                WriteCheckpoint, RemoveCheckpoints, TakeSnapshot, DropSnapshot,
-                                BeginFetch, ReplayCommit, JudgeReplay, MoveLayout, AbandonMove,
-                                SettleLayout, InjectFault, SendUp, SendLeader, ExitRank>;
+using RankAction =
+    std::variant<BuildReplica, BeginStep, AbortExchange, DropStep, ApplyCommit, HashState,
+                 WriteCheckpoint, RemoveCheckpoints, TakeSnapshot, DropSnapshot, BeginFetch,
+                 ReplayCommit, JudgeReplay, MoveLayout, AbandonMove, SettleLayout, InjectFault,
+                 SendUp, SendLeader, ExitRank>;
 using RankActions = std::vector<RankAction>;
 
 /// Thread: none of its own; externally serialised. Deterministic.
@@ -224,6 +236,7 @@ class RankMachine {
     uint64_t lineage() const { return lineage_; }
     uint64_t appliedStep() const { return applied_; }
     double keepMs() const { return keepMs_; }  ///< as Beat says
+    double hashMs() const;                     ///< likewise
     uint64_t term() const { return term_; }
     bool exited() const { return exited_; }
     /// The exchange that counts now; frames of another are stale.
@@ -243,6 +256,7 @@ class RankMachine {
     void on(MonoNs now, const ComputeDone& in);
     void on(MonoNs now, const ExchangeDone& in);
     void on(MonoNs now, const Applied& in);
+    void on(MonoNs now, const StateHashed& in);
     void on(MonoNs now, const SnapshotTaken& in);
     void on(MonoNs now, const FetchAdvanced& in);
     void on(MonoNs now, const FetchDone& in);
@@ -290,6 +304,10 @@ class RankMachine {
     void takeWanted();
     void forgetSnapshot(uint64_t step);
     void pumpReplay();
+    void stateChanged();
+    void wantHash(bool toReport);
+    void hashWanted();
+    bool nextMayCompare() const;
     void report();
     void tellAgain();
     void reportProgress();
@@ -309,7 +327,11 @@ class RankMachine {
     uint64_t lineage_ = 0;
     uint64_t applied_ = 0;
     uint64_t appliedEpoch_ = 0;
-    uint64_t hash_ = 0;
+    std::optional<uint64_t> hash_;  ///< of the state at applied_ as it lies in layout_
+    bool hashWanted_ = false;
+    bool hashing_ = false;
+    bool reportsHash_ = false;      ///< once it is there
+    std::deque<double> hashTimes_;  ///< milliseconds, the last few
     uint64_t layout_ = 0;
     uint64_t fenced_ = 0;
     double applyMs_ = 0, keepMs_ = 0;

@@ -54,7 +54,6 @@ ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
     ReplicaVote out;
     out.complete = true;
     out.gradSquares.resize(parts.size());
-    out.hashes.resize(parts.size());
     for (size_t s = 0; s < parts.size(); ++s) {
         if (!parts[s]) {
             out.complete = false;
@@ -71,7 +70,7 @@ ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
         out.complete = out.complete && v.complete;
         out.nonFiniteLocal = out.nonFiniteLocal || v.nonFiniteLocal;
         out.gradSquares[s] = v.gradSquares;
-        out.hashes[s] = v.hash;
+        if (v.hash) out.hashes.push_back(*v.hash);
         out.failedPeers.insert(out.failedPeers.end(), v.failedPeers.begin(), v.failedPeers.end());
         out.lossSum += v.lossSum;
         out.tokens += v.tokens;
@@ -96,6 +95,7 @@ ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
                              [&](const Scalar& o) { return o.name == scalar.name; }))
                 out.scalars.push_back(scalar);
     }
+    if (out.hashes.size() != parts.size()) out.hashes.clear();
     std::sort(out.failedPeers.begin(), out.failedPeers.end());
     out.failedPeers.erase(std::unique(out.failedPeers.begin(), out.failedPeers.end()),
                           out.failedPeers.end());
@@ -134,12 +134,13 @@ std::optional<ToCoordinator> ReplicaFold::addReport(const RankReport& report) {
     out.computation = report.computation;
     out.snapshotStep = report.snapshotStep;
     for (const auto& part : reports_) {
-        if (report.hasState) out.hashes.push_back(part->hash);
+        if (report.hasState && part->hash) out.hashes.push_back(*part->hash);
         if (part->retainedStep == out.retainedStep && part->retained == out.retained &&
             part->computation == out.computation)
             continue;
         out.retainedStep = 0;  // a shard that dropped its gradient makes all of them compute
     }
+    if (out.hashes.size() != reports_.size()) out.hashes.clear();
     if (out.retainedStep == 0) out.retained.clear();
     return out;
 }
@@ -181,8 +182,12 @@ absl::StatusOr<std::optional<ToCoordinator>> ReplicaFold::add(const ToLeader& pa
                 } else if constexpr (std::same_as<Part, RankVerdict>) {
                     if (!collect(verdicts_, shards_, p, false)) return Answer();
                     ReplayVerdict out{replica_, incarnation_, p.step, {}};
-                    for (const auto& v : verdicts_)
-                        if (!v->matches) out.mismatchedShards.push_back(v->rank.shard);
+                    for (const auto& v : verdicts_) {
+                        out.replayed = out.replayed && v->replayed;
+                        if (v->replayed && !v->matches)
+                            out.mismatchedShards.push_back(v->rank.shard);
+                    }
+                    out.replayed = out.replayed || !out.mismatchedShards.empty();
                     verdicts_.clear();
                     return Answer(out);
                 } else {

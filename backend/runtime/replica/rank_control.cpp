@@ -160,6 +160,7 @@ void ReplicaRank::Impl::beat() {
     beat.step = machine_.appliedStep();
     beat.progress = progress_;
     beat.keepMs = machine_.keepMs();
+    beat.hashMs = machine_.hashMs();
     {
         const MutexLock lock(figuresMutex_);
         beat.gradNorm = gradNorm_;
@@ -276,12 +277,15 @@ void ReplicaRank::Impl::on(const protocol::ApplyCommit& action) {
     queue_.push({[this, action] { return applyCommit(action); }, std::nullopt});
 }
 
+void ReplicaRank::Impl::on(const protocol::HashState& action) {
+    queue_.push({[this, step = action.step] { return tellHash(step); }, std::nullopt});
+}
+
 void ReplicaRank::Impl::on(const protocol::WriteCheckpoint& action) {
     queue_.push({[this, action] {
                      // Overtaken: the coordinator asks again with a later commit.
                      if (action.step != step_) return absl::OkStatus();
-                     writeCheckpoint(action.dataPosition);
-                     return absl::OkStatus();
+                     return writeCheckpoint(action.dataPosition);
                  },
                  std::nullopt});
 }

@@ -75,6 +75,7 @@ class ReplicaRank::Impl {
     void on(const protocol::AbortExchange& action);
     void on(const protocol::DropStep& action);
     void on(const protocol::ApplyCommit& action);
+    void on(const protocol::HashState& action);
     void on(const protocol::WriteCheckpoint& action);
     void on(const protocol::RemoveCheckpoints& action);
     void on(const protocol::TakeSnapshot& action);
@@ -106,11 +107,11 @@ class ReplicaRank::Impl {
     absl::Status applyCommit(const protocol::ApplyCommit& action);
     absl::Status update(const CommitRecord& record, std::span<const float> reduced);
     absl::Status damageParameter(uint64_t step);
-    void writeCheckpoint(const std::string& dataPosition);
+    absl::Status writeCheckpoint(const std::string& dataPosition);
     void keepRecord(const CommitRecord& record);
     void cannotGoOn(const absl::Status& why);  ///< any thread: the rank cannot go on
     absl::Status takeSnapshot(uint64_t step);
-    StateSnapshot label() const;
+    absl::StatusOr<StateSnapshot> label();
     absl::Status importState(const StateSnapshot& snapshot);
     absl::Status adopt(std::shared_ptr<const StateSnapshot> snapshot);
     absl::Status clearGradient();
@@ -125,7 +126,8 @@ class ReplicaRank::Impl {
     absl::Status settleLayout(const protocol::SettleLayout& action);
     absl::Status layoutChanged();
     absl::Status leave(const protocol::ExitRank& action, bool orphaned);
-    absl::Status refreshHash();
+    absl::StatusOr<uint64_t> stateHash();
+    absl::Status tellHash(uint64_t step);
     void stands(bool updated) const;
     void bindExchange();
     void offer(uint64_t generation, uint64_t begin, uint64_t end);
@@ -175,7 +177,8 @@ class ReplicaRank::Impl {
     // Training thread only.
     uint64_t lineage_ = 0;
     uint64_t layout_ = 0;
-    uint64_t hash_ = 0;
+    std::optional<uint64_t> hash_;  ///< of the state as it stands, once somebody wants it
+    double hashMs_ = 0;             ///< computing the last one
     uint64_t step_ = 0;
     uint64_t snapshotOf_ = 0;  ///< the step of the last one for joiners
     CommitRecord last_;

@@ -150,9 +150,10 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
     protocol::InitDone done;
     done.hasState = !action.formed.blank;
     if (done.hasState) {
-        if (absl::Status s = refreshHash(); !s.ok()) return s;
+        absl::StatusOr<uint64_t> hash = stateHash();
+        if (!hash.ok()) return hash.status();
         done.step = step_;
-        done.hash = hash_;
+        done.hash = *hash;
         if (absl::Status s = takeRoomToKeep(); !s.ok()) return s;
     }
     done.layout = layout_;
@@ -198,15 +199,28 @@ void ReplicaRank::Impl::bindExchange() {
     exchange_->bind(program_->gradient(), program_->reduced());
 }
 
-absl::Status ReplicaRank::Impl::refreshHash() {
+absl::StatusOr<uint64_t> ReplicaRank::Impl::stateHash() {
+    if (hash_) return *hash_;
+    const MonoNs start = clock_.now();
     absl::StatusOr<uint64_t> hash = program_->stateHash();
     if (!hash.ok()) return hash.status();
+    hashMs_ = inMs(clock_.now() - start);
     hash_ = *hash;
+    return hash;
+}
+
+absl::Status ReplicaRank::Impl::tellHash(uint64_t step) {
+    if (step != step_) return absl::OkStatus();  // overtaken: nobody waits for it any more
+    absl::StatusOr<uint64_t> hash = stateHash();
+    if (!hash.ok()) return hash.status();
+    post(protocol::StateHashed{step, *hash, hashMs_});
     return absl::OkStatus();
 }
 
 void ReplicaRank::Impl::stands(bool updated) const {
-    if (options_.probe.stands) options_.probe.stands(label(), updated);
+    if (options_.probe.stands)
+        options_.probe.stands({lineage_, step_, layout_, expertShard_, 0, last_, {}, {}, nullptr},
+                              updated);
 }
 
 absl::Status ReplicaRank::Impl::loadCheckpoint(const protocol::Welcome& welcome) {
@@ -244,8 +258,10 @@ absl::Status ReplicaRank::Impl::unusable(const std::string& path, const absl::St
     return absl::UnavailableError(reason);
 }
 
-StateSnapshot ReplicaRank::Impl::label() const {
-    return {lineage_, step_, layout_, expertShard_, hash_, last_, {}, {}, nullptr};
+absl::StatusOr<StateSnapshot> ReplicaRank::Impl::label() {
+    absl::StatusOr<uint64_t> hash = stateHash();
+    if (!hash.ok()) return hash.status();
+    return StateSnapshot{lineage_, step_, layout_, expertShard_, *hash, last_, {}, {}, nullptr};
 }
 
 absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
@@ -257,8 +273,10 @@ absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
                          program_->stateBytes(), "; it belongs to another model"));
     if (absl::Status s = program_->importState(0, snapshot.bytes); !s.ok()) return s;
     if (absl::Status s = program_->imported(); !s.ok()) return s;
-    if (absl::Status s = refreshHash(); !s.ok()) return s;
-    if (hash_ != snapshot.hash)
+    hash_.reset();
+    absl::StatusOr<uint64_t> hash = stateHash();
+    if (!hash.ok()) return hash.status();
+    if (*hash != snapshot.hash)
         return absl::InternalError(absl::StrCat("the state of step ", snapshot.step,
                                                 " has another hash after its import"));
     step_ = snapshot.step;
@@ -287,7 +305,7 @@ absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<con
     last_ = record;
     keepRecord(record);
     if (absl::Status s = damageParameter(record.step); !s.ok()) return s;
-    if (absl::Status s = refreshHash(); !s.ok()) return s;
+    hash_.reset();
     stands(true);
     applied_ = step_;
     ++progress_;
@@ -332,10 +350,9 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
         keepMs = *took;
     }
     if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
-    post(protocol::Applied{record.step, hash_, inMs(clock_.now() - start), keepMs});
+    post(protocol::Applied{record.step, inMs(clock_.now() - start), keepMs});
     faults_->enter(record.step, protocol::Phase::kIdle);
-    if (action.checkpoint) writeCheckpoint(action.dataPosition);
-    return absl::OkStatus();
+    return action.checkpoint ? writeCheckpoint(action.dataPosition) : absl::OkStatus();
 }
 
 /// Without the step's sum there will be no replay, and no need of the state before it.
@@ -372,12 +389,16 @@ void ReplicaRank::Impl::forgetBefore() {
 
 /// Without a coordinator a checkpoint says by its records which samples it has seen: the commit log
 /// may be damaged when somebody looks for it there.
-void ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
+absl::Status ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
+    absl::StatusOr<StateSnapshot> label = this->label();
+    if (!label.ok()) return label.status();
     std::vector<CommitRecord> records;
     if (dataPosition.empty()) records.assign(records_.begin(), records_.end());
-    snapshots_.give(label(), [this, dataPosition, records](SnapshotCache::Snapshot snapshot) {
-        checkpoints_->write(std::move(snapshot), dataPosition, records);
-    });
+    snapshots_.give(*std::move(label),
+                    [this, dataPosition, records](SnapshotCache::Snapshot snapshot) {
+                        checkpoints_->write(std::move(snapshot), dataPosition, records);
+                    });
+    return absl::OkStatus();
 }
 
 void ReplicaRank::Impl::keepRecord(const CommitRecord& record) {
@@ -400,7 +421,9 @@ absl::Status ReplicaRank::Impl::takeSnapshot(uint64_t step) {
     // Somebody may have found that the one before is not what its hash says. While the job waits
     // no vote would show that.
     const bool again = std::exchange(snapshotOf_, step) == step;
-    snapshots_.give(label(), [this, step, again](SnapshotCache::Snapshot snapshot) {
+    absl::StatusOr<StateSnapshot> label = this->label();
+    if (!label.ok()) return label.status();
+    snapshots_.give(*std::move(label), [this, step, again](SnapshotCache::Snapshot snapshot) {
         if (absl::Status s = again ? checkIntact(*snapshot) : absl::OkStatus(); !s.ok())
             return cannotGoOn(s);
         store_.putSnapshot(std::move(snapshot));
@@ -417,7 +440,7 @@ absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snaps
     if (absl::Status s = clearGradient(); !s.ok()) return s;  // ahead of the exchange it enters by
     if (absl::Status s = takeRoomToKeep(); !s.ok()) return s;
     spdlog::info("adopted the state of step {}", step_);
-    post(protocol::FetchDone{step_, hash_, layout_});
+    post(protocol::FetchDone{step_, snapshot->hash, layout_});
     return absl::OkStatus();
 }
 
@@ -445,7 +468,7 @@ absl::Status ReplicaRank::Impl::replay(const Delta& delta) {
                                                 delta.reduced.size(), " values for a shard of ",
                                                 program_->reduced().size()));
     if (absl::Status s = update(delta.record, delta.reduced); !s.ok()) return s;
-    post(protocol::Replayed{step_, hash_});
+    post(protocol::Replayed{step_});
     return absl::OkStatus();
 }
 
@@ -454,7 +477,7 @@ absl::Status ReplicaRank::Impl::replayExchanged(const CommitRecord& record) {
     if (record.step <= step_) return absl::OkStatus();
     if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
     program_->awaitSum();  // the next exchange it enters has its gradient at once
-    post(protocol::Replayed{step_, hash_});
+    post(protocol::Replayed{step_});
     return absl::OkStatus();
 }
 
@@ -463,24 +486,26 @@ absl::Status ReplicaRank::Impl::judgeReplay(uint64_t step) {
     const StateStore::DeltaPtr delta = store_.delta(step);
     if (step != step_ || !kept_ || *kept_ + 1 != step || delta == nullptr) {
         spdlog::warn("step {} cannot be replayed: its state before is not kept", step);
-        post(protocol::ReplayJudged{step, false});
+        post(protocol::ReplayJudged{step, false, false});
         return absl::OkStatus();
     }
-    absl::StatusOr<const StateSnapshot*> held = snapshots_.await(label());
+    absl::StatusOr<StateSnapshot> label = this->label();
+    if (!label.ok()) return label.status();
+    absl::StatusOr<const StateSnapshot*> held = snapshots_.await(*std::move(label));
     if (!held.ok()) return held.status();
     absl::Status s = program_->restoreKept();
     if (s.ok() && !delta->record.skip) s = program_->apply(delta->record, delta->reduced);
-    if (s.ok()) s = refreshHash();
     if (!s.ok()) return s;
-    const bool matches = hash_ == (*held)->hash;
+    const absl::StatusOr<uint64_t> replayed = program_->stateHash();
+    if (!replayed.ok()) return replayed.status();
+    const bool matches = *replayed == (*held)->hash;
     spdlog::info("step {} replayed: the state {} its replay", step,
                  matches ? "matches" : "differs from");
     // Its own replay is evidence, not a repair: what counts is decided by the coordinator.
     s = program_->importState(0, (*held)->bytes);
     if (s.ok()) s = program_->imported();
     if (!s.ok()) return s;
-    hash_ = (*held)->hash;
-    post(protocol::ReplayJudged{step, matches});
+    post(protocol::ReplayJudged{step, true, matches});
     return absl::OkStatus();
 }
 
@@ -494,7 +519,9 @@ absl::Status ReplicaRank::Impl::moveLayout(const protocol::MoveLayout& action) {
         done.bytesMoved = *moved;
         layout_ = action.layout;
         if (absl::Status s = layoutChanged(); !s.ok()) return s;
-        done.hash = hash_;
+        absl::StatusOr<uint64_t> hash = stateHash();
+        if (!hash.ok()) return hash.status();
+        done.hash = *hash;
     } else {
         done.error = std::string(moved.status().message());
     }
@@ -511,7 +538,7 @@ absl::Status ReplicaRank::Impl::layoutChanged() {
     forgetBefore();
     store_.clearDeltas();
     bindExchange();
-    if (absl::Status s = refreshHash(); !s.ok()) return s;
+    hash_.reset();
     stands(false);
     return absl::OkStatus();
 }
@@ -530,8 +557,9 @@ absl::Status ReplicaRank::Impl::leave(const protocol::ExitRank& action, bool orp
     end.why = action.why;
     end.end = action.ok ? RankEnd::kLeft : orphaned ? RankEnd::kOrphaned : RankEnd::kExpelled;
     if (action.checkpoint) {
-        writeCheckpoint("");
-        if (absl::Status s = snapshots_.await(label()).status(); !s.ok())
+        absl::Status s = writeCheckpoint("");
+        if (s.ok()) s = snapshots_.await(*label()).status();
+        if (!s.ok())
             spdlog::error("no checkpoint while leaving: {}", std::string(s.message()));
         else if (!checkpoints_->await(step_, kOrphanCheckpointPatience))
             spdlog::error("the checkpoint of step {} was not finished in time", step_);

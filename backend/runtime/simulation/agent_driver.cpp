@@ -82,7 +82,8 @@ void SimulatedJob::beat(RankId id, uint32_t incarnation) {
     if (r == nullptr) return;
     if (!r->hung) {
         if (r->computing || r->fetching) ++r->progress;
-        up(*r, Beat{id, incarnation, r->machine.phase(), r->machine.appliedStep(), r->progress});
+        up(*r, Beat{id, incarnation, r->machine.phase(), r->machine.appliedStep(), r->progress, 0,
+                    r->machine.hashMs()});
         step(*r, RankTick{});
         if (live(id, incarnation) == nullptr) return;
         if (!r->machine.exited()) checkOrphan(*r, nullptr);

@@ -341,14 +341,21 @@ void SimulatedJob::carryOut(AppendLog action) {
 }
 
 /// A rollback goes to the newest checkpoint there is on disk, and not while the state it gives up
-/// is whole in some replica that nobody has put out.
+/// is whole in some replica that nobody has put out. Where states differed the log's count alone.
 void SimulatedJob::checkRollback(const LogLineage& to) {
+    const bool differ = to.why.starts_with("states differ") || to.why.starts_with("joiners do not");
     for (const auto& [path, s] : checkpoints_) {
-        if (!s.whole || s.damaged || s.parts.at(0).step <= to.fromStep) continue;
-        if (oracle_.isDescent(s.parts.at(0).lineage, s.parts.at(0).step))
-            fail("I6", absl::StrCat("the job goes back to step ", to.fromStep,
-                                    " although a checkpoint of step ", s.parts.at(0).step,
-                                    " is on disk: ", path));
+        if (!s.whole || s.damaged || oracle_.isDropped(path)) continue;
+        const auto& part = s.parts.at(0);
+        if (part.step <= to.fromStep) continue;
+        const bool tainted = std::any_of(s.parts.begin(), s.parts.end(),
+                                         [](const auto& p) { return p.second.tainted; });
+        const bool mayBeWrong = tainted || differ || oracle_.isDisputed(part.lineage, part.step);
+        if (mayBeWrong && !oracle_.isLogged(path)) continue;
+        if (oracle_.isDescent(part.lineage, part.step))
+            fail("I6",
+                 absl::StrCat("the job goes back to step ", to.fromStep,
+                              " although a checkpoint of step ", part.step, " is on disk: ", path));
     }
     if (!to.why.starts_with("no replica holds the state")) return;
     for (int32_t r = 0; r < static_cast<int32_t>(places()); ++r)

@@ -61,6 +61,10 @@ struct FactText {
         return f.ok ? absl::StrCat("layout ", f.layout, " counts")
                     : absl::StrCat("the layout stays: ", f.why);
     }
+    std::string operator()(const fact::ParityPaced& f) const {
+        return absl::StrCat("states are compared every ", f.everySteps, " steps: a hash takes ",
+                            f.hashMs, " ms, a step ", f.stepMs);
+    }
     std::string operator()(const fact::CheckpointWritten& f) const {
         return absl::StrCat("the checkpoint of step ", f.done.step, f.done.ok ? " is" : " is not",
                             " written");
@@ -124,6 +128,9 @@ struct RankText {
     }
     std::string operator()(const ApplyCommit& a) const {
         return absl::StrCat("applies step ", a.record.step);
+    }
+    std::string operator()(const HashState& a) const {
+        return absl::StrCat("hashes its state after step ", a.step);
     }
     std::string operator()(const ReplayCommit& a) const {
         return absl::StrCat("replays step ", a.record.step, a.exchanged ? " by its own sum" : "");

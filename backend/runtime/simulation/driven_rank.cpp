@@ -521,7 +521,10 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
         return absl::OkStatus();
     }
     absl::Status imported() override { return absl::OkStatus(); }
-    absl::StatusOr<uint64_t> stateHash() override { return shown_.now.hash(); }
+    absl::StatusOr<uint64_t> stateHash() override {
+        busy(job_.environment_.hashMs * 0.9, job_.environment_.hashMs * 1.1);
+        return shown_.now.hash();
+    }
     std::span<float> gradient() override { return gradient_; }
     std::span<float> reduced() override { return reduced_; }
     absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) override {

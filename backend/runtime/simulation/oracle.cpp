@@ -114,7 +114,10 @@ void Oracle::checkParity(const CommitRecord& record) {
         const auto it =
             votes_.find({ExchangeId{record.step, record.epoch, record.attempt}, c.replica});
         if (it == votes_.end() || it->second.shardsIn != options_.shards) continue;
-        if (first == nullptr)
+        if (it->second.hashes.empty())
+            fail_("I3", absl::StrCat(stepName(record), " is committed although r", c.replica,
+                                     " told no hash of the state before"));
+        else if (first == nullptr)
             first = &it->second;
         else if (first->hashes != it->second.hashes)
             fail_("I3",
@@ -155,6 +158,8 @@ void Oracle::durable(const LogEntry& entry) {
             }
         lineage_ = l->lineage;
         beganAt_[l->lineage] = l->fromStep;
+        compared_ = 0;
+        agreed_.clear();
         step_ = l->fromStep;
         layout_ = l->layout;
         expertShard_ = l->expertShard;
@@ -165,6 +170,11 @@ void Oracle::durable(const LogEntry& entry) {
         checkUse(l->ledger, l->fromStep, absl::StrCat("lineage ", l->lineage));
     } else if (const auto* c = std::get_if<LogCommit>(&entry)) {
         commit(c->record);
+        if (!c->figures.parity.empty()) compared(*c);
+    } else if (const auto* disputed = std::get_if<LogDispute>(&entry)) {
+        DisputedSteps& steps =
+            disputed_.try_emplace(lineage_, compared_, disputed->dispute.step).first->second;
+        steps.upTo = std::max(steps.upTo, disputed->dispute.step);
     } else if (const auto* q = std::get_if<LogQuarantine>(&entry)) {
         auto& domain = samples_[q->range.domain];
         if (domain.size() < q->range.end) domain.resize(q->range.end);
@@ -174,9 +184,11 @@ void Oracle::durable(const LogEntry& entry) {
         checkpoints_[k->path] = *k;
         checkpointed_ = std::max(checkpointed_, k->step);
         if (k->lineage != lineage_) return;
+        checkAgreed(*k);
         checkUse(k->ledger, k->step, absl::StrCat("the checkpoint of step ", k->step));
     } else if (const auto* d = std::get_if<LogCheckpointsDropped>(&entry)) {
         for (const std::string& path : d->paths) checkpoints_.erase(path);
+        if (d->unusable) dropped_.insert(d->paths.begin(), d->paths.end());
     } else if (const auto* y = std::get_if<LogLayout>(&entry)) {
         layout_ = y->layout;
         expertShard_ = y->expertShard;
@@ -184,6 +196,26 @@ void Oracle::durable(const LogEntry& entry) {
     } else if (const auto* o = std::get_if<LogOrders>(&entry)) {
         orders_ = *o;
     }
+}
+
+/// Its contributors voted on the state before it, and agreed.
+void Oracle::compared(const LogCommit& commit) {
+    compared_ = commit.record.step - 1;
+    const ParityGroup& group = commit.figures.parity.front();
+    if (group.replicas.size() < 2) return;
+    agreed_[compared_] = {commit.record.layout, group.hashes};
+    for (const auto& [path, checkpoint] : checkpoints_)
+        if (checkpoint.lineage == lineage_ && checkpoint.step == compared_) checkAgreed(checkpoint);
+}
+
+/// What a job goes back to is what its contributors agreed on, where several were there to agree.
+void Oracle::checkAgreed(const LogCheckpoint& checkpoint) {
+    const auto agreed = agreed_.find(checkpoint.step);
+    if (agreed == agreed_.end() || checkpoint.hashes.empty() || rewound_) return;
+    const auto& [layout, hashes] = agreed->second;
+    if (layout == checkpoint.layout && hashes != checkpoint.hashes)
+        fail_("I3", absl::StrCat("the checkpoint of step ", checkpoint.step,
+                                 " counts, and is not the state that contributors agreed on"));
 }
 
 void Oracle::rewind(const std::vector<LogEntry>& entries) {

@@ -87,6 +87,14 @@ class Oracle {
     uint64_t durableStep() const { return step_; }
     /// The step is committed in that lineage, and no rollback has gone behind it since.
     bool isDescent(uint64_t lineage, uint64_t step) const;
+    /// The log has that checkpoint; or says that nobody goes back to it.
+    bool isLogged(const std::string& path) const { return checkpoints_.contains(path); }
+    bool isDropped(const std::string& path) const { return dropped_.contains(path); }
+    /// States were found to differ at or after that step, and not seen to agree since.
+    bool isDisputed(uint64_t lineage, uint64_t step) const {
+        const auto steps = disputed_.find(lineage);
+        return steps != disputed_.end() && steps->second.contains(step);
+    }
     bool wasExpelled(int32_t replica, uint32_t incarnation) const {
         return expelled_.contains({replica, incarnation});
     }
@@ -140,6 +148,8 @@ class Oracle {
     void checkRecord(const CommitRecord& record, const Truth& before, const std::vector<Sum>& sums);
     void checkParity(const CommitRecord& record);
     void checkDealt(const CommitRecord& record);
+    void compared(const LogCommit& commit);
+    void checkAgreed(const LogCheckpoint& checkpoint);
     void checkTiling(const LedgerState& ledger);
     /// The stored ledger says what was used up to and including `step`.
     void checkUse(const LedgerState& ledger, uint64_t step, const std::string& whose);
@@ -164,6 +174,10 @@ class Oracle {
     std::map<StepKey, Truth> truths_;
     std::map<StepKey, CommitRecord> records_;
     std::map<std::string, LogCheckpoint> checkpoints_;
+    std::set<std::string> dropped_;  ///< because they are no good
+    uint64_t compared_ = 0;          ///< of this lineage: the last step that agreed
+    std::map<uint64_t, DisputedSteps> disputed_;
+    std::map<uint64_t, std::pair<uint64_t, Hashes>> agreed_;  ///< by step of this lineage: layout
     std::map<uint64_t, uint64_t> beganAt_;      ///< by lineage: the step it goes on from
     std::vector<std::vector<Sample>> samples_;  ///< by domain
     std::map<FrameKey, Announcement> announced_;

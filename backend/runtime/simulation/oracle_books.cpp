@@ -210,7 +210,7 @@ void Oracle::ordered(const Operation& o) {
 }
 
 void Oracle::judged(const ReplayVerdict& m) {
-    if (m.mismatchedShards.empty()) matched_[{m.replica, m.incarnation}] = m.step;
+    if (m.replayed && m.mismatchedShards.empty()) matched_[{m.replica, m.incarnation}] = m.step;
 }
 
 /// Somebody is expelled for its state. Nobody's differs unless somebody flipped a bit.

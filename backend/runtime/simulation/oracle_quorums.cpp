@@ -64,7 +64,9 @@ void Oracle::announced(const Quorum& q, const Policies& policies, const Living& 
     }
     checkShares(q, policies);
     const double share = static_cast<double>(bringing(q)) / static_cast<double>(options_.replicas);
-    Announcement a{q, 1, policies.parityEverySteps != 0 && q.step % policies.parityEverySteps == 0};
+    const uint32_t every = policies.parityEverySteps;
+    const bool due = every != 0 && every != kParityAuto && q.step % every == 0;
+    Announcement a{q, 1, due || q.checkParity};
     if (policies.batch == BatchPolicy::kShrink && policies.lr == LrPolicy::kLinear)
         a.factor = share;
     if (policies.batch == BatchPolicy::kShrink && policies.lr == LrPolicy::kSqrt)

@@ -213,6 +213,8 @@ void SimulatedJob::carryOut(Process& rank, RankActions actions) {
             drop(rank);
         } else if (auto* c = std::get_if<ApplyCommit>(&action)) {
             apply(rank, *c);
+        } else if (const auto* h = std::get_if<HashState>(&action)) {
+            hashState(rank, h->step);
         } else if (auto* w = std::get_if<WriteCheckpoint>(&action)) {
             train(rank, 0.1, 1, [this, step = w->step](Process& r) { writeCheckpoint(r, step); });
         } else if (const auto* v = std::get_if<RemoveCheckpoints>(&action)) {

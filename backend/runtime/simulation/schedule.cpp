@@ -161,6 +161,9 @@ Setup drawSetup(uint64_t seed) {
     if (rng.chance(0.1)) o.policies.restartLimit = 4;
     // Without parity nobody is told apart by a hash.
     if (!s.corruption && rng.chance(0.05)) o.policies.parityEverySteps = 0;
+    s.environment.hashMs = pick(rng, {0.01, 0.05, 2.0, 10.0});
+    if (o.policies.parityEverySteps == 1 && rng.chance(0.6))
+        o.policies.parityEverySteps = kParityAuto;
     return s;
 }
 

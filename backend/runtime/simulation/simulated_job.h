@@ -31,6 +31,7 @@ class SimulatedJob {
         uint32_t nodes = 1;       ///< replica r runs on node r % nodes
         double clockDrift = 0;    ///< at most, either way, by node
         size_t deltaWindow = 40;  ///< steps
+        double hashMs = 0.01;     ///< hashing a state takes
     };
     struct Counts {
         uint64_t events = 0;
@@ -233,6 +234,7 @@ class SimulatedJob {
     void abort(Process& rank, const AbortExchange& a);
     void drop(Process& rank);
     void apply(Process& rank, const ApplyCommit& a);
+    void hashState(Process& rank, uint64_t step);
     void update(Process& rank, const CommitRecord& record, const Sum& sum, bool replayed);
     void takeSnapshot(Process& rank, uint64_t step);
     void writeCheckpoint(Process& rank, uint64_t step);

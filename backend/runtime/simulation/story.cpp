@@ -29,11 +29,13 @@ std::string tellStory(uint64_t seed, const Setup& setup, const Minimised& minimi
     const Options& o = setup.options;
     std::string out = absl::StrFormat(
         "seed %d: %d replicas and %d spares of %d shards on %d nodes, %s recovery, at least %d, "
-        "parity every %d "
-        "steps\n",
+        "parity %s, a hash takes %.2f ms\n",
         seed, o.replicas, o.spares, o.shards, setup.environment.nodes,
         std::string(enumName(o.policies.recovery)), o.policies.minReplicas,
-        o.policies.parityEverySteps);
+        o.policies.parityEverySteps == kParityAuto
+            ? "as it is cheap"
+            : absl::StrCat("every ", o.policies.parityEverySteps, " steps"),
+        setup.environment.hashMs);
     absl::StrAppend(
         &out, minimised.schedule.size(), " faults",
         minimised.trials > 0 ? absl::StrCat(" (fewest found, ", minimised.trials, " runs)") : "",

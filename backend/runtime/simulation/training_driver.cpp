@@ -172,9 +172,8 @@ void SimulatedJob::apply(Process& rank, const ApplyCommit& a) {
         r.computed = r.sumIn = false;
         const RankId id = r.id;
         const uint32_t inc = r.incarnation;
-        const uint64_t hash = r.now.hash();
         if (a.checkpoint) writeCheckpoint(r, a.record.step);
-        give(id, inc, Applied{a.record.step, hash, 1});
+        give(id, inc, Applied{a.record.step, 1});
     });
 }
 
@@ -210,18 +209,24 @@ void SimulatedJob::replayExchanged(Process& rank, const CommitRecord& record) {
         update(r, record, r.reduced, true);
         r.work.reset();
         r.computed = r.sumIn = false;
-        give(r.id, r.incarnation, Replayed{record.step, r.now.hash()});
+        give(r.id, r.incarnation, Replayed{record.step});
+    });
+}
+
+void SimulatedJob::hashState(Process& rank, uint64_t step) {
+    train(rank, environment_.hashMs * 0.9, environment_.hashMs * 1.1, [this, step](Process& r) {
+        if (r.now.step != step) return;  // overtaken
+        give(r.id, r.incarnation, StateHashed{step, r.now.hash(), environment_.hashMs});
     });
 }
 
 void SimulatedJob::judge(Process& rank, uint64_t step) {
     const auto delta = rank.deltas.find(step);
-    bool matches = false;
-    if (rank.now.step == step && rank.before && rank.before->step + 1 == step &&
-        delta != rank.deltas.end())
-        matches =
-            applied(rank.before->state, delta->second.sum, delta->second.record) == rank.now.state;
-    give(rank.id, rank.incarnation, ReplayJudged{step, matches});
+    const bool can = rank.now.step == step && rank.before && rank.before->step + 1 == step &&
+                     delta != rank.deltas.end();
+    const bool matches = can && applied(rank.before->state, delta->second.sum,
+                                        delta->second.record) == rank.now.state;
+    give(rank.id, rank.incarnation, ReplayJudged{step, can, matches});
 }
 
 // ---- copies of state
@@ -341,7 +346,7 @@ void SimulatedJob::replay(Process& rank, const CommitRecord& record, int round) 
             return give(r.id, r.incarnation, FetchBroke{true, {}, "the delta is gone"});
         }
         update(r, record, found->sum, true);
-        give(r.id, r.incarnation, Replayed{record.step, r.now.hash()});
+        give(r.id, r.incarnation, Replayed{record.step});
     });
 }
 

@@ -3,10 +3,12 @@
 // parameters and gradient are the device's and reached through its table only, so that it runs on
 // any device and gives the same numbers on all.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "bulkhead/state_hash.h"
@@ -230,7 +232,10 @@ bulkhead_status importState(Workload* w, uint64_t offset, uint64_t bytes, const 
 bulkhead_status imported(Workload*) {
     return BULKHEAD_OK;
 }
+/// Takes so many milliseconds longer as BULKHEAD_TEST_HASH_MS says: a state that is large.
 bulkhead_status hash(Workload* w, uint64_t* out) {
+    if (const char* ms = std::getenv("BULKHEAD_TEST_HASH_MS"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(ms)));
     const size_t bytes = w->work.size() * sizeof(float);
     const bulkhead_status s = w->copy(w->work.data(), w->state, bytes);
     *out = bulkhead_state_hash(w->work.data(), bytes);

@@ -533,7 +533,12 @@ absl::Status WorkloadProgram::apply(const CommitRecord& record, std::span<const 
     update.gradient_scale = std::bit_cast<float>(record.gradScaleBits);
     update.bias_correction1 = std::bit_cast<float>(record.biasCorrection1Bits);
     update.bias_correction2 = std::bit_cast<float>(record.biasCorrection2Bits);
-    return log_.check(api_->apply(workload_, *sum, &update), absl::StrCat("update ", record.step));
+    absl::Status s =
+        log_.check(api_->apply(workload_, *sum, &update), absl::StrCat("update ", record.step));
+    // The next exchange may write the sum at once.
+    if (s.ok() && apart_)
+        s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "update");
+    return s;
 }
 
 absl::StatusOr<std::vector<int32_t>> WorkloadProgram::expertShard() {
