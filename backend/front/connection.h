@@ -73,8 +73,7 @@ class Connection {
     /// A frame that begins a call waits for its allowance, or another one does.
     bool callWaits() const { return paused_ && callWaits_; }
     bool frameWaits() const { return paused_ && !callWaits_; }
-    /// From now on nothing is read of the network once so many bytes have come; it may come to a
-    /// piece more.
+    /// Nothing is read of the network any more once so many bytes have come; a piece more may come.
     void readAtMost(uint64_t bytes) { most_ = bytes; }
     bool wantsMore() const { return received_ >= most_; }
     uint64_t received() const { return received_; }  ///< bytes of the wire

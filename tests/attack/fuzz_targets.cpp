@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/socket.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "backend/common/codec.h"
+#include "backend/front/front.h"
 #include "backend/runtime/agent/agent_messages.h"
 #include "backend/runtime/protocol/channels.h"
 #include "backend/runtime/protocol/commit_log.h"
@@ -58,6 +60,44 @@ bool controlFrames(std::string_view bytes) {
 }
 
 constexpr uint32_t kIncarnation = 3;
+
+/// HTTP/2 of a stranger, in two pieces as above: gRPC has the beginning of it, and no call too
+/// many.
+bool httpFrames(std::string_view bytes) {
+    constexpr size_t kMostBytes = 60'000;  // a socket takes that at once
+    bytes = bytes.substr(0, kMostBytes);
+    std::array<int, 2> pair{};
+    mustHold(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()) == 0, "no sockets");
+    const UniqueFd client(pair[0]);
+    UniqueFd grpc;
+    const auto now = front::Allowance::Time();
+    const auto allowance = std::make_shared<front::Allowance>(front::Front::kStranger, now);
+    front::Connection connection(
+        UniqueFd(pair[1]), nullptr, std::make_shared<front::Share>(allowance),
+        [&](front::Connection&, UniqueFd theirs) { grpc = std::move(theirs); });
+    std::string passed;
+    std::array<char, 1 << 16> piece;
+    const size_t cut = bytes.empty() ? 0 : static_cast<uint8_t>(bytes[0]) % bytes.size();
+    for (const std::string_view part : {bytes.substr(0, cut), bytes.substr(cut)}) {
+        (void)!::send(client.get(), part.data(), part.size(), MSG_NOSIGNAL);
+        for (int i = 0; i < 8; ++i) {
+            connection.pump(now);
+            const ssize_t n = grpc.valid() ? ::recv(grpc.get(), piece.data(), piece.size(), 0) : 0;
+            if (n > 0) passed.append(piece.data(), static_cast<size_t>(n));
+        }
+    }
+    mustHold(bytes.starts_with(passed), "gRPC has other bytes than came");
+    constexpr size_t kPreface = 24;
+    constexpr size_t kHeader = 9;
+    int calls = 0;
+    for (size_t at = kPreface; at + kHeader <= passed.size();) {
+        const auto byte = [&](size_t i) { return size_t{static_cast<uint8_t>(passed[at + i])}; };
+        calls += byte(3) == 1 ? 1 : 0;
+        at += kHeader + (byte(0) << 16 | byte(1) << 8 | byte(2));
+    }
+    mustHold(calls <= front::Front::kStranger.calls.atOnce, "gRPC has more calls than are allowed");
+    return !passed.empty();
+}
 
 /// A leader with what one of its ranks says.
 bool leader(std::string_view bytes) {
@@ -214,6 +254,13 @@ std::vector<std::string> leaderSeeds() {
     return seeds;
 }
 
+std::string httpSeed() {
+    std::string text = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    for (const char type : std::string("\4\1\1\0\6\x8\3\1\x9\1\1\1\1\1\1\1\2", 17))
+        text += std::string("\0\0\4", 3) + type + std::string(5, '\0') + "four";
+    return text;
+}
+
 std::string logSeed() {
     std::string log(protocol::kLogHeader);
     for (const protocol::LogEntry& entry :
@@ -243,6 +290,7 @@ const std::vector<Target>& targets() {
         {"state_answer", message<runtime::StateAnswer>, {answerSeed()}},
         {"data_hello", dataHello, {helloSeed()}},
         {"data_frames", dataFrames, {framesSeed()}},
+        {"http_frames", httpFrames, {httpSeed()}},
         {"tls", tls, {tlsSeed()}},
         {"commit_log", commitLog, {logSeed()}},
     };
