@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<std::string>> readRevoked(access::RevokedLists& lists
                                       "; copy crl.pem from the authority's folder");
 }
 
-/// Who may call over TCP; everything empty where nothing listens there.
+/// Reads who may call over TCP; everything is empty where nothing listens there.
 absl::StatusOr<Gate::Options> whoIsKnown(const ServerOptions& options) {
     Gate::Options known;
     if (options.listen.empty()) return known;
