@@ -126,6 +126,11 @@ class AuditLog::Impl {
     }
 
     absl::StatusOr<AuditPage> read(const AuditQuery& query) {
+        End written;
+        if (query.check) {
+            const MutexLock lock(mutex_);
+            written = {last_, head_};
+        }
         const MutexLock lock(readMutex_);
         return history::guardedValue<AuditPage>(file_, [&]() -> absl::StatusOr<AuditPage> {
             readMutex_.assertHeld();
@@ -143,7 +148,7 @@ class AuditLog::Impl {
             select.bind(1, static_cast<int64_t>(std::min<uint64_t>(from, INT64_MAX)));
             select.bind(2, static_cast<int64_t>(std::min(query.limit, kMostEntries)));
             while (select.executeStep()) page.entries.push_back(rowOf(select).entry);
-            if (query.check) page.brokenAt = firstBroken(page.total);
+            if (query.check) page.brokenAt = firstBroken(page.total, written);
             return page;
         });
     }
@@ -194,13 +199,16 @@ class AuditLog::Impl {
     }
 
     /// Number and hash of the last entry; 0 and none before the first.
-    static std::pair<uint64_t, std::string> end(SQLite::Database& db) {
+    using End = std::pair<uint64_t, std::string>;
+    static End end(SQLite::Database& db) {
         SQLite::Statement last(db, "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1");
         if (!last.executeStep()) return {};
         return {static_cast<uint64_t>(last.getColumn(0).getInt64()), last.getColumn(1).getString()};
     }
 
-    uint64_t firstBroken(uint64_t total) ABSL_EXCLUSIVE_LOCKS_REQUIRED(readMutex_) {
+    /// `written`: an entry that is there; 0: nobody knows of one.
+    uint64_t firstBroken(uint64_t total, const End& written)
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(readMutex_) {
         SQLite::Statement all(*reader_, "SELECT * FROM audit ORDER BY seq");
         std::string previous;
         uint64_t expected = 1;
@@ -208,9 +216,10 @@ class AuditLog::Impl {
             Row row = rowOf(all);
             if (!row.typed || row.entry.seq != expected || hashOf(previous, row.entry) != row.hash)
                 return expected;
+            if (row.entry.seq == written.first && row.hash != written.second) return expected;
             previous = std::move(row.hash);
         }
-        return expected == total + 1 ? 0 : expected;
+        return expected == total + 1 && written.first <= total ? 0 : expected;
     }
 
     const std::string file_;

@@ -101,12 +101,19 @@ int64_t secondsOf(const ASN1_TIME* time) {
     return static_cast<int64_t>(::timegm(&parts));
 }
 
+/// Empty where there is none, or where it could be taken for another: of several, or with a NUL.
+std::string commonNameOf(const X509_NAME* subject) {
+    const int at = ::X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+    if (at < 0 || ::X509_NAME_get_index_by_NID(subject, NID_commonName, at) >= 0) return {};
+    const ASN1_STRING* name = ::X509_NAME_ENTRY_get_data(::X509_NAME_get_entry(subject, at));
+    std::string text(reinterpret_cast<const char*>(::ASN1_STRING_get0_data(name)),
+                     static_cast<size_t>(::ASN1_STRING_length(name)));
+    return text.find('\0') == text.npos ? text : std::string();
+}
+
 Certificate factsOf(X509* certificate) {
     Certificate out;
-    char name[256] = "";
-    ::X509_NAME_get_text_by_NID(::X509_get_subject_name(certificate), NID_commonName, name,
-                                sizeof name);
-    out.name = name;
+    out.name = commonNameOf(::X509_get_subject_name(certificate));
     out.serial = serialOf(::X509_get0_serialNumber(certificate));
     out.startsS = secondsOf(::X509_get0_notBefore(certificate));
     out.endsS = secondsOf(::X509_get0_notAfter(certificate));

@@ -22,7 +22,7 @@
 namespace bulkhead::access {
 
 struct Certificate {
-    std::string name;                ///< common name
+    std::string name;                ///< common name; empty: none, several, or one with a NUL
     std::vector<std::string> hosts;  ///< DNS names and IP addresses; none: not a daemon's
     std::string serial;              ///< upper-case hexadecimal digits
     int64_t startsS = 0;             ///< valid from, seconds since 1970

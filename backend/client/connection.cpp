@@ -26,6 +26,8 @@ namespace {
 
 constexpr int kFirstBackoffMs = 200;
 constexpr int kMaxBackoffMs = 1000;
+/// A daemon on a busy machine may take a while to say the first word.
+constexpr int kConnectMs = 10'000;
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveAnswerMs = 5000;
 constexpr int kMaxMessageBytes = 256 << 20;
@@ -155,7 +157,8 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
     if (!credentials.ok()) return credentials.failure();
     grpc::ChannelArguments args;
     args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstBackoffMs);
-    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kFirstBackoffMs);
+    // So gRPC 1.51 calls the time that an attempt to connect has at least.
+    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
     args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
     args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);

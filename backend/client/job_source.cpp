@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/client/job_source.h"
 
+#include <google/protobuf/stubs/common.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "absl/strings/str_format.h"
@@ -25,6 +29,18 @@ Failure badJob(std::string cause, std::string remedy) {
 Failure badJob(const absl::Status& status) {
     return localFailure(FailureCode::kInvalid, "Cannot use this job",
                         std::string(status.message()));
+}
+
+/// Counted from 1; 0: all of it is UTF-8.
+size_t firstLineThatIsNoText(std::string_view text) {
+    for (size_t line = 1; !text.empty(); ++line) {
+        const std::string_view one = text.substr(0, text.find('\n'));
+        if (!google::protobuf::internal::IsStructurallyValidUTF8(one.data(),
+                                                                 static_cast<int>(one.size())))
+            return line;
+        text.remove_prefix(std::min(one.size() + 1, text.size()));
+    }
+    return 0;
 }
 
 /// Quotes it as a TOML string.
@@ -60,6 +76,10 @@ Result<JobText> readJob(const JobSource& job) {
         auto text = readAtMost(file.string(), kMostJobBytes);
         if (!text.ok())
             return badJob(std::string(text.status().message()), "Name a job file that is there.");
+        if (const size_t line = firstLineThatIsNoText(*text); line > 0)
+            return badJob(absl::StrFormat("%s:%d: expected text in UTF-8, found other bytes",
+                                          file.string(), line),
+                          "Save the file as UTF-8.");
         out.text = *std::move(text);
         out.fileName = file.string();
         out.baseDir = fs::absolute(file).parent_path().string();

@@ -124,6 +124,12 @@ void Connection::pump(Time now) {
     }
     if (happened(0, POLLIN)) readSocket(now);
     writeGrpc(now);
+    if (frameWaits()) {
+        if (now - waited_ > kPause) backlogSince_ = now;
+        waited_ = now;
+        if (now - backlogSince_ > kBacklog)
+            return fail("It sends more frames that belong to no call than it may.", now);
+    }
     if (happened(1, POLLIN | POLLHUP | POLLERR)) readGrpc(now);
     writeSocket(now);
     if (!closing_ || now < *closing_) return;

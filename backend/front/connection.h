@@ -39,6 +39,10 @@ class Connection {
     /// When gRPC has closed, the other end may take the rest, and close, for so long after each
     /// piece that it took.
     static constexpr std::chrono::seconds kLinger{2};
+    /// Frames that belong to no call may wait for so long, one after the other: then they are a
+    /// flood, of which the network may hold much more, also when whoever sent it is gone.
+    static constexpr std::chrono::seconds kBacklog{10};
+    static constexpr std::chrono::seconds kPause{2};
     /// When the other end has closed, gRPC may take so long to do so.
     static constexpr std::chrono::seconds kLeaves{30};
 
@@ -110,7 +114,9 @@ class Connection {
     bool paused_ = false;
     bool callWaits_ = false;
     bool grpcIsFull_ = false;
-    bool grpcEnds_ = false;        ///< it has closed its end; bytes of it may be left
+    bool grpcEnds_ = false;  ///< it has closed its end; bytes of it may be left
+    Time waited_;            ///< when a frame that belongs to no call did last
+    Time backlogSince_;
     std::optional<Time> closing_;  ///< one side has closed; the other is cut off then
 };
 

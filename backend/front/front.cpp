@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backend/access/certificates.h"
 
 namespace bulkhead::front {
 namespace {
@@ -168,7 +167,11 @@ Front::Front(std::unique_ptr<ServerTls> tls, Closed closed, ToGrpc toGrpc,
       toGrpc_(std::move(toGrpc)),
       time_(time),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      hall_(std::make_unique<Hall>([this](const Connection& gone) { forget(gone); })) {}
+      hall_(std::make_unique<Hall>([this](const Connection& gone) {
+          const auto known = find(gone.grpcName());
+          if (known != nullptr && !gone.fault().empty()) closed_(known->peer.name, gone.fault());
+          forget(gone);
+      })) {}
 
 Front::~Front() = default;
 
@@ -289,10 +292,10 @@ int Front::waitMs() const {
 
 void Front::introduce(Connection& connection, const Peer& peer, std::shared_ptr<Share> share,
                       UniqueFd theirs) {
-    auto known = std::make_shared<Known>(Known{peer, connection.certificate(), ""});
-    if (!known->certificate.empty())
-        if (const auto certificate = access::certificateOf(known->certificate); certificate.ok())
-            known->commonName = certificate->name;
+    auto known = std::make_shared<Known>(Known{peer, {}});
+    if (!connection.certificate().empty())
+        known->certificate =
+            access::certificateOf(connection.certificate()).value_or(access::Certificate());
     {
         const MutexLock<LeafMutex> lock(mutex_);
         entries_[connection.grpcName()] = {std::move(known), std::move(share)};

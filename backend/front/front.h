@@ -8,12 +8,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "backend/access/certificates.h"
 #include "backend/common/threads.h"
 #include "backend/common/unique_fd.h"
 #include "backend/front/connection.h"
@@ -46,8 +48,7 @@ class Front {
 
     struct Known {
         Peer peer;
-        std::string certificate;  ///< that it showed, as PEM; empty: none
-        std::string commonName;   ///< of the certificate
+        std::optional<access::Certificate> certificate;  ///< that it showed
     };
     /// Tells the audit why the connection of this peer was closed.
     using Closed = std::function<void(const std::string& peer, const std::string& why)>;

@@ -42,6 +42,9 @@ void noteChange(const fs::path& path, DomainText& out) {
 absl::StatusOr<std::string> readFile(const DomainSpec& domain, const fs::path& path,
                                      DomainText& out) {
     noteChange(path, out);
+    std::error_code error;
+    if (!fs::is_regular_file(path, error))
+        return unreadable(domain, path, error ? error.message() : "not a file");
     std::ifstream in(path, std::ios::binary);
     if (!in) return unreadable(domain, path, std::strerror(errno));
     std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());

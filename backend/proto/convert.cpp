@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/proto/convert.h"
 
+#include <google/protobuf/stubs/common.h>
+
 #include <cstdio>
 #include <cstdlib>
+
+#include "backend/model/names.h"
 
 namespace bulkhead::proto::detail {
 
@@ -41,8 +45,13 @@ void put(Message& m, const FieldDescriptor* f, bool add, double value) {
     add ? m.GetReflection()->AddDouble(&m, f, value) : m.GetReflection()->SetDouble(&m, f, value);
 }
 
+/// Protobuf sends text that is no UTF-8, and whoever reads it has the message up to there.
 void put(Message& m, const FieldDescriptor* f, bool add, const std::string& value) {
-    add ? m.GetReflection()->AddString(&m, f, value) : m.GetReflection()->SetString(&m, f, value);
+    const bool whole = f->type() == FieldDescriptor::TYPE_BYTES ||
+                       google::protobuf::internal::IsStructurallyValidUTF8(
+                           value.data(), static_cast<int>(value.size()));
+    const std::string text = whole ? value : model::printable(value, /*lines=*/true);
+    add ? m.GetReflection()->AddString(&m, f, text) : m.GetReflection()->SetString(&m, f, text);
 }
 
 void putEnum(Message& m, const FieldDescriptor* f, bool add, int value) {

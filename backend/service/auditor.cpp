@@ -38,7 +38,7 @@ v1::Mutation mutationOf(const Message& message) {
     return out;
 }
 
-/// Text that callers choose has no more.
+/// Cuts text that callers choose.
 std::string cut(const std::string& text, size_t most) {
     return model::shortened(model::printable(text), most);
 }

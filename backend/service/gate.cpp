@@ -173,19 +173,17 @@ absl::StatusOr<Caller> Gate::withToken(const std::string& shown) const {
     return unlessExpired(*principal, "token");
 }
 
-absl::StatusOr<Caller> Gate::withCertificate(const std::string& name,
-                                             const std::string& pem) const {
+absl::StatusOr<Caller> Gate::withCertificate(const access::Certificate& shown) const {
+    const std::string name = model::shortened(model::printable(shown.name), 80);
+    if (clock_.unixNs() / kSecondNs >= shown.endsS)
+        return unknown(concat("The certificate of ", name, " has ended"), kAccessRemedy);
     const auto revoked = options_.revoked ? options_.revoked->now() : nullptr;
-    if (revoked && !revoked->empty()) {
-        const auto certificate = access::certificateOf(pem);
-        if (!certificate.ok() || std::ranges::find(*revoked, certificate->serial) != revoked->end())
-            return unknown(concat("The certificate of ", name, " was revoked"), kAccessRemedy);
-    }
+    if (revoked && std::ranges::find(*revoked, shown.serial) != revoked->end())
+        return unknown(concat("The certificate of ", name, " was revoked"), kAccessRemedy);
     const auto list = options_.access ? options_.access->now() : nullptr;
-    const access::Principal* principal = list ? list->withCertificate(name) : nullptr;
+    const access::Principal* principal = list ? list->withCertificate(shown.name) : nullptr;
     if (principal == nullptr)
-        return unknown(concat("The access file of this daemon names no \"",
-                              model::shortened(model::printable(name), 80), "\""),
+        return unknown(concat("The access file of this daemon names no \"", name, "\""),
                        kAccessRemedy);
     return unlessExpired(*principal, "certificate");
 }
@@ -214,7 +212,7 @@ absl::StatusOr<Caller> Gate::proved(const grpc::ServerContextBase& context,
                                     const front::Front::Known& other) const {
     if (const std::string shown = metadata(context, "authorization"); !shown.empty())
         return withToken(shown);
-    if (!other.certificate.empty()) return withCertificate(other.commonName, other.certificate);
+    if (other.certificate) return withCertificate(*other.certificate);
     return unknown("This daemon wants a token or a certificate, and none was sent", kTokenRemedy);
 }
 

@@ -74,7 +74,7 @@ class Gate {
     absl::StatusOr<Caller> proved(const grpc::ServerContextBase& context,
                                   const front::Front::Known& other) const;
     absl::StatusOr<Caller> withToken(const std::string& shown) const;
-    absl::StatusOr<Caller> withCertificate(const std::string& name, const std::string& pem) const;
+    absl::StatusOr<Caller> withCertificate(const access::Certificate& shown) const;
     absl::StatusOr<Caller> unlessExpired(const access::Principal& principal, const char* via) const;
 
     const Options options_;

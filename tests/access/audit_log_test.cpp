@@ -119,6 +119,20 @@ TEST_F(AuditLogTest, AFileThatIsRemovedIsMadeAnewAndSaysSo) {
     EXPECT_EQ(read->total, 3u);
 }
 
+TEST_F(AuditLogTest, WhoeverWroteItSeesThatItsEndIsCutOff) {
+    const auto log = AuditLog::open(path());
+    ASSERT_TRUE(log.ok()) << log.status();
+    add(**log, 3);
+    const auto brokenAt = [&] {
+        return (*log)
+            ->read({.fromSeq = 0, .limit = 9, .newestFirst = true, .check = true})
+            ->brokenAt;
+    };
+    EXPECT_EQ(brokenAt(), 0u);
+    SQLite::Database(path(), SQLite::OPEN_READWRITE).exec("DELETE FROM audit WHERE seq = 3");
+    EXPECT_EQ(brokenAt(), 3u);
+}
+
 TEST_F(AuditLogTest, ShowsWhatWasChangedRemovedOrCutOff) {
     const std::pair<const char*, uint64_t> changes[] = {
         {"UPDATE audit SET principal = 'bob' WHERE seq = 3", 3},

@@ -2,6 +2,9 @@
 #include "backend/access/certificates.h"
 
 #include <gmock/gmock.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,6 +41,34 @@ class CertificatesTest : public ::testing::Test {
     std::string read(const fs::path& file) { return *readAtMost(file.string(), 1 << 20); }
     fs::path dir_;
 };
+
+/// A certificate in PEM form with these common names, signed by itself.
+std::string pemWithNames(const std::vector<std::string>& names) {
+    const std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key(EVP_EC_gen("P-256"), &::EVP_PKEY_free);
+    const std::unique_ptr<X509, void (*)(X509*)> made(::X509_new(), &::X509_free);
+    ::X509_gmtime_adj(X509_getm_notBefore(made.get()), 0);
+    ::X509_gmtime_adj(X509_getm_notAfter(made.get()), kDay);
+    ::X509_set_pubkey(made.get(), key.get());
+    for (const std::string& name : names)
+        ::X509_NAME_add_entry_by_NID(::X509_get_subject_name(made.get()), NID_commonName,
+                                     V_ASN1_UTF8STRING,
+                                     reinterpret_cast<const unsigned char*>(name.data()),
+                                     static_cast<int>(name.size()), -1, 0);
+    ::X509_sign(made.get(), key.get(), ::EVP_sha256());
+    const std::unique_ptr<BIO, int (*)(BIO*)> text(::BIO_new(::BIO_s_mem()), &::BIO_free);
+    ::PEM_write_bio_X509(text.get(), made.get());
+    char* bytes = nullptr;
+    const long size = BIO_get_mem_data(text.get(), &bytes);
+    return {bytes, static_cast<size_t>(size)};
+}
+
+TEST(CertificateTest, ANameThatCouldBeTakenForAnotherIsNone) {
+    EXPECT_EQ(certificateOf(pemWithNames({"bob"}))->name, "bob");
+    EXPECT_EQ(certificateOf(pemWithNames({std::string("bob\0.guest", 10)}))->name, "");
+    EXPECT_EQ(certificateOf(pemWithNames({std::string("bob\0", 4)}))->name, "");
+    EXPECT_EQ(certificateOf(pemWithNames({"bob", "anna"}))->name, "");
+    EXPECT_EQ(certificateOf(pemWithNames({}))->name, "");
+}
 
 TEST_F(CertificatesTest, AFolderThatWasIssuedCanBeUsedUntilItsEnd) {
     const Authority ours = authority();

@@ -146,11 +146,8 @@ using Kind = Allowance::Kind;
 TEST(AllowanceTest, CallsComeBackWithTimeAndThoseThatAreOpenCount) {
     const Allowance::Time from{};
     Allowance allowance(
-        {.calls = {3, 10}, .ofCalls = {100, 0}, .others = {1, 0}, .open = 2, .connections = 1},
-        from);
-    const auto call = [&](milliseconds at) {
-        return allowance.take(Kind::kCall, false, from + at);
-    };
+        {.calls = {3, 10}, .ofCalls = {1, 0}, .others = {}, .open = 2, .connections = 1}, from);
+    const auto call = [&](milliseconds at) { return allowance.takeCall(false, from + at); };
     EXPECT_TRUE(call(milliseconds(0)));
     EXPECT_TRUE(call(milliseconds(0)));
     EXPECT_FALSE(call(milliseconds(0))) << "two are open";
@@ -158,22 +155,33 @@ TEST(AllowanceTest, CallsComeBackWithTimeAndThoseThatAreOpenCount) {
     EXPECT_TRUE(call(milliseconds(0)));
     allowance.add(-2);
     EXPECT_FALSE(call(milliseconds(0))) << "three a burst";
-    EXPECT_TRUE(allowance.take(Kind::kCall, true, from)) << "one of its own";
+    EXPECT_TRUE(allowance.takeCall(true, from)) << "one of its own";
     EXPECT_FALSE(allowance.isWhole(from));
     EXPECT_TRUE(call(milliseconds(100)));
     EXPECT_FALSE(call(milliseconds(199)));
-    EXPECT_TRUE(allowance.take(Kind::kOther, false, from));
-    EXPECT_FALSE(allowance.take(Kind::kOther, false, from + std::chrono::seconds(9)));
+    EXPECT_TRUE(allowance.takeOfCall(from));
+    EXPECT_FALSE(allowance.takeOfCall(from + std::chrono::seconds(9)));
 }
 
 TEST(AllowanceTest, CallsThatNeverBeginAreForgotten) {
     const Allowance::Time from{};
     Allowance allowance(
-        {.calls = {100, 0}, .ofCalls = {0, 0}, .others = {0, 0}, .open = 1, .connections = 1},
-        from);
-    EXPECT_TRUE(allowance.take(Kind::kCall, false, from));
-    EXPECT_FALSE(allowance.take(Kind::kCall, false, from));
-    EXPECT_TRUE(allowance.take(Kind::kCall, false, from + milliseconds(100)));
+        {.calls = {100, 0}, .ofCalls = {}, .others = {}, .open = 1, .connections = 1}, from);
+    EXPECT_TRUE(allowance.takeCall(false, from));
+    EXPECT_FALSE(allowance.takeCall(false, from));
+    EXPECT_TRUE(allowance.takeCall(false, from + milliseconds(100)));
+}
+
+TEST(AllowanceTest, EachConnectionHasFramesThatBelongToNoCallOfItsOwn) {
+    const Allowance::Time now{};
+    const Allowance::Limits some{{}, {}, {2, 0}, 0, 2};
+    const auto allowance = std::make_shared<Allowance>(some, now);
+    front::Share one(allowance, now);
+    front::Share other(allowance, now);
+    EXPECT_TRUE(one.take(Kind::kOther, now));
+    EXPECT_TRUE(one.take(Kind::kOther, now));
+    EXPECT_FALSE(one.take(Kind::kOther, now));
+    EXPECT_TRUE(other.take(Kind::kOther, now));
 }
 
 TEST(AllowanceTest, CallsOfAConnectionThatIsGoneCountUntilTheyEnd) {
@@ -185,14 +193,38 @@ TEST(AllowanceTest, CallsOfAConnectionThatIsGoneCountUntilTheyEnd) {
     EXPECT_TRUE(share->take(Kind::kCall, now));
     EXPECT_TRUE(share->moveTo(allowance));
     EXPECT_FALSE(allowance->addConnection()) << "one may be";
-    EXPECT_FALSE(allowance->take(Kind::kCall, false, now));
+    EXPECT_FALSE(allowance->takeCall(false, now));
     auto begun = share->callBegins();
     share.reset();
-    EXPECT_FALSE(allowance->take(Kind::kCall, false, now));
+    EXPECT_FALSE(allowance->takeCall(false, now));
     begun.reset();
-    EXPECT_TRUE(allowance->take(Kind::kCall, false, now)) << "the other one never began";
-    EXPECT_TRUE(allowance->take(Kind::kCall, false, now));
-    EXPECT_FALSE(allowance->take(Kind::kCall, false, now));
+    EXPECT_TRUE(allowance->takeCall(false, now)) << "the other one never began";
+    EXPECT_TRUE(allowance->takeCall(false, now));
+    EXPECT_FALSE(allowance->takeCall(false, now));
+}
+
+TEST(ConnectionTest, FramesOfNoCallThatWaitTooLongEndIt) {
+    std::array<int, 2> pair{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()), 0);
+    const UniqueFd client(pair[0]);
+    UniqueFd grpc;
+    const Allowance::Time from{std::chrono::hours(1)};
+    const auto share =
+        std::make_shared<front::Share>(std::make_shared<Allowance>(Front::kPrincipal, from), from);
+    front::Connection connection(UniqueFd(pair[1]), nullptr, share,
+                                 [&](auto&, UniqueFd theirs) { grpc = std::move(theirs); });
+    const std::string pings = kPreface + frames(kPing, "12345678", 3000);
+    ASSERT_EQ(::send(client.get(), pings.data(), pings.size(), 0),
+              static_cast<ssize_t>(pings.size()));
+    auto at = from;
+    const auto pumpUntil = [&](Allowance::Time end) {
+        for (; at < end && connection.fault().empty(); at += milliseconds(500)) connection.pump(at);
+    };
+    pumpUntil(from + front::Connection::kBacklog);
+    EXPECT_EQ(connection.fault(), "");
+    EXPECT_TRUE(connection.frameWaits());
+    pumpUntil(from + 2 * front::Connection::kBacklog);
+    EXPECT_THAT(connection.fault(), HasSubstr("more frames that belong to no call"));
 }
 
 TEST(FrontTest, OfOneWhoSignedInGrpcHasNoMoreCallsThanItCarriesOut) {

@@ -8,6 +8,7 @@
 
 #include "backend/common/codec.h"
 #include "backend/model/event.h"
+#include "backend/model/ledger_audit.h"
 #include "backend/model/listing.h"
 #include "bulkhead/v1/event.pb.h"
 #include "bulkhead/v1/listing.pb.h"
@@ -230,6 +231,21 @@ TEST(ConvertTest, NoFieldIsAMacroOfQt) {
     std::set<std::string> seen;
     noQtMacros(v1::StartJobRequest::descriptor()->file(), seen);
     EXPECT_GE(seen.size(), 6u);
+}
+
+TEST(Convert, TextThatIsNoUtf8ComesWholeAndHidesNothingBehindIt) {
+    model::LedgerReport report;
+    report.broken = 2;
+    report.link = "\xff";
+    report.findings = {{3, "a link of \xff\xfe bytes", "compare"}};
+    v1::LedgerReport sent;
+    proto::toMessage(report, sent);
+    v1::LedgerReport read;
+    ASSERT_TRUE(read.ParseFromString(sent.SerializeAsString()));
+    EXPECT_EQ(read.broken(), 2u);
+    EXPECT_EQ(read.link(), "\\xff");
+    EXPECT_EQ(read.findings(0).what(), "a link of \\xff\\xfe bytes");
+    EXPECT_EQ(read.findings(0).remedy(), "compare");
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ constexpr const char* kCheckpointFolder = "checkpoints";
 constexpr const char* kCheckpointLock = "controller.lock";
 
 /// The place at which `path` lies now: it lay `below` names deep in a run's folder when it was
-/// written.
+/// written. A run that was copied has its own, and leaves the other's alone.
 std::string pathNow(const FileSystem& files, const std::string& runDir, const std::string& path,
                     int below) {
     fs::path old = fs::path(path).lexically_normal(), rest;
@@ -47,15 +47,9 @@ std::string pathNow(const FileSystem& files, const std::string& runDir, const st
     const fs::path home = fs::path(runDir).lexically_normal();
     if (old == home || old.empty()) return path;
     const std::string own = (home / rest).string();
-    if (files.exists(path)) {
-        // Another run may lie where this one was.
-        const std::string there = runIdentity(files, old.string());
-        const bool other = old.filename() == home.filename() && !there.empty() &&
-                           there != runIdentity(files, runDir);
-        return other && files.exists(own) ? own : path;
-    }
+    if (files.exists(own)) return own;
     const std::string beside = (home.parent_path() / old.filename() / rest).string();
-    return files.exists(own) ? own : files.exists(beside) ? beside : path;
+    return !files.exists(path) && files.exists(beside) ? beside : path;
 }
 
 model::JobSpec specNow(const FileSystem& files, const std::string& runDir, model::JobSpec spec) {
