@@ -267,6 +267,7 @@ void Connection::fail(std::string why, Time now) {
 void Connection::cut(Time now) {
     socket_.reset();
     out_.clear();
+    paused_ = false;
     if (!grpc_.valid()) return;
     ::shutdown(grpc_.get(), SHUT_WR);
     closing_ = now + kLeaves;

@@ -225,6 +225,10 @@ TEST(ConnectionTest, FramesOfNoCallThatWaitTooLongEndIt) {
     EXPECT_TRUE(connection.frameWaits());
     pumpUntil(from + 2 * front::Connection::kBacklog);
     EXPECT_THAT(connection.fault(), HasSubstr("more frames that belong to no call"));
+    EXPECT_FALSE(connection.isOver());
+    grpc.reset();
+    connection.pump(at);
+    EXPECT_TRUE(connection.isOver()) << "nothing keeps it";
 }
 
 TEST(FrontTest, OfOneWhoSignedInGrpcHasNoMoreCallsThanItCarriesOut) {
