@@ -268,7 +268,8 @@ class Recovery {
     absl::Status apply(const LogDispute& e) {
         DisputedSteps& steps =
             state_.disputed
-                .try_emplace(e.dispute.lineage, state_.agreed.lastAgreed(), e.dispute.step)
+                .try_emplace(e.dispute.lineage,
+                             DisputedSteps{state_.agreed.lastAgreed(), e.dispute.step})
                 .first->second;
         steps.upTo = std::max(steps.upTo, e.dispute.step);
         return absl::OkStatus();

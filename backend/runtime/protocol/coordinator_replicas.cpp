@@ -530,7 +530,7 @@ void CoordinatorMachine::Impl::statesDiffer(const std::string& why) {
 
 void CoordinatorMachine::Impl::noteDisputed(uint64_t step) {
     DisputedSteps& steps =
-        disputed_.try_emplace(lineage_, agreed_.lastAgreed(), step).first->second;
+        disputed_.try_emplace(lineage_, DisputedSteps{agreed_.lastAgreed(), step}).first->second;
     steps.upTo = std::max(steps.upTo, step);
 }
 
