@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<std::string>> revokedBy(std::string_view crlPem, std:
 /// serialised.
 class RevokedLists {
   public:
-    /// As revokedBy(); FailedPrecondition for a list that its authority issued before the newest of
+    /// Does as revokedBy(); FailedPrecondition for a list that its authority issued before the newest of
     /// it that was taken.
     absl::StatusOr<std::vector<std::string>> take(std::string_view crlPem, std::string_view caPem);
 

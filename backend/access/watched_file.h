@@ -16,6 +16,21 @@
 
 namespace bulkhead::access {
 
+/// Tells one content of a file from the next, without reading it. Where no file lies it is as made.
+struct FileStamp {
+    int64_t changedNs = -1;
+    int64_t size = 0;
+    uint64_t file = 0;
+    bool operator==(const FileStamp&) const = default;
+
+    static FileStamp of(const std::string& path) {
+        struct stat info {};
+        if (::stat(path.c_str(), &info) != 0) return {};
+        return {int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec, info.st_size,
+                info.st_ino};
+    }
+};
+
 /// A file that is read again when it changed. While it cannot be used, its content before counts,
 /// and the log says why, once. Where no file lies, it is T(). Thread: any.
 template <class T>
@@ -33,7 +48,7 @@ class WatchedFile {
             new WatchedFile(std::move(path), removed, std::move(read)));
         {
             const MutexLock lock(file->mutex_);
-            file->seen_ = file->look();
+            file->seen_ = FileStamp::of(file->path_);
             if (absl::Status status = file->take(); !status.ok()) return status;
         }
         return file;
@@ -41,9 +56,9 @@ class WatchedFile {
 
     std::shared_ptr<const T> now() {
         const MutexLock lock(mutex_);
-        const Seen found = look();
+        const FileStamp found = FileStamp::of(path_);
         if (found == seen_) return value_;
-        const bool removed = found == Seen();
+        const bool removed = found == FileStamp();
         seen_ = found;
         const absl::Status status = take();
         if (status.ok())
@@ -57,22 +72,8 @@ class WatchedFile {
     const std::string& path() const { return path_; }
 
   private:
-    struct Seen {
-        int64_t changedNs = -1;
-        int64_t size = 0;
-        uint64_t file = 0;
-        bool operator==(const Seen&) const = default;
-    };
-
     WatchedFile(std::string path, WhenRemoved removed, Read read)
         : path_(std::move(path)), removed_(removed), read_(std::move(read)) {}
-
-    Seen look() const {
-        struct stat info {};
-        if (::stat(path_.c_str(), &info) != 0) return {};
-        return {int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec, info.st_size,
-                info.st_ino};
-    }
 
     absl::Status take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         auto value = read_(path_);
@@ -88,7 +89,7 @@ class WatchedFile {
     const WhenRemoved removed_;
     const Read read_;
     Mutex mutex_;
-    Seen seen_ ABSL_GUARDED_BY(mutex_);
+    FileStamp seen_ ABSL_GUARDED_BY(mutex_);
     std::shared_ptr<const T> value_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -5,9 +5,6 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
-
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "backend/access/certificates.h"
@@ -76,16 +73,10 @@ std::shared_ptr<ssl_ctx_st> ServerTls::now() {
 }
 
 ServerTls::AllSeen ServerTls::look() const {
-    AllSeen all;
-    size_t i = 0;
-    for (const char* name : {"key.pem", "cert.pem", "ca.pem"}) {
-        struct stat info {};
-        if (::stat((folder_ / name).c_str(), &info) == 0)
-            all[i] = {int64_t{info.st_mtim.tv_sec} * kSecond + info.st_mtim.tv_nsec, info.st_size,
-                      info.st_ino};
-        ++i;
-    }
-    return all;
+    const auto seen = [&](const char* name) {
+        return access::FileStamp::of((folder_ / name).string());
+    };
+    return {seen("key.pem"), seen("cert.pem"), seen("ca.pem")};
 }
 
 absl::StatusOr<std::shared_ptr<ssl_ctx_st>> ServerTls::read() const {

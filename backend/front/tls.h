@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/access/watched_file.h"
 #include "backend/common/clock.h"
 #include "backend/common/threads.h"
 
@@ -32,13 +33,7 @@ class ServerTls {
     std::shared_ptr<ssl_ctx_st> now();
 
   private:
-    struct Seen {
-        int64_t changedNs = -1;
-        int64_t size = 0;
-        uint64_t file = 0;
-        bool operator==(const Seen&) const = default;
-    };
-    using AllSeen = std::array<Seen, 3>;
+    using AllSeen = std::array<access::FileStamp, 3>;
     ServerTls(std::filesystem::path folder, const Clock& clock)
         : folder_(std::move(folder)), clock_(clock) {}
     AllSeen look() const;

@@ -17,7 +17,7 @@ struct Http2Flood {
 std::vector<Http2Flood> http2Floods();
 /// The beginning of a connection that makes one call with this token.
 std::string http2SignIn(const std::string& token);
-/// What may follow it, of somebody known: calls that are opened and reset, calls, PING, SETTINGS.
+/// Somebody known may go on so: calls that are opened and reset, calls, PING, SETTINGS.
 std::vector<Http2Flood> http2FloodsOfCallers();
 
 }  // namespace bulkhead::bench

@@ -208,7 +208,7 @@ void Oracle::compared(const LogCommit& commit) {
         if (checkpoint.lineage == lineage_ && checkpoint.step == compared_) checkAgreed(checkpoint);
 }
 
-/// What a job goes back to is what its contributors agreed on, where several were there to agree.
+/// A job goes back to what its contributors agreed on, where several were there to agree.
 void Oracle::checkAgreed(const LogCheckpoint& checkpoint) {
     const auto agreed = agreed_.find(checkpoint.step);
     if (agreed == agreed_.end() || checkpoint.hashes.empty() || rewound_) return;
