@@ -42,11 +42,12 @@ Result<std::vector<T>> listOf(const std::string& title, const Repeated& messages
     return out;
 }
 
-inline Result<StatePtr> stateOf(const std::string& title, const std::string& bytes,
-                                v1::StateForm form) {
+inline Result<std::shared_ptr<model::RunState>> stateOf(const std::string& title,
+                                                        const std::string& bytes,
+                                                        v1::StateForm form) {
     auto state = proto::decodeState(bytes, form == v1::STATE_FORM_JSON);
     if (!state.ok()) return unreadable(title, state.status());
-    return StatePtr(std::make_shared<const model::RunState>(*std::move(state)));
+    return std::make_shared<model::RunState>(*std::move(state));
 }
 
 }  // namespace bulkhead::client

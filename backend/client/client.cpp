@@ -214,8 +214,10 @@ class GrpcClient final : public Client {
         c_->call<StatePtr, v1::GetStateRequest, v1::Snapshot>(
             title, std::move(request),
             starting(&v1::Runs::Stub::async_interface::GetState, c_->runs),
-            [title](const v1::Snapshot& snapshot) {
-                return stateOf(title, snapshot.state(), snapshot.form());
+            [title](const v1::Snapshot& snapshot) -> Result<StatePtr> {
+                auto state = stateOf(title, snapshot.state(), snapshot.form());
+                if (!state.ok()) return state.failure();
+                return StatePtr(std::move(state).value());
             },
             std::move(reply));
     }

@@ -86,6 +86,8 @@ bool Feed::next(Cursor& cursor, v1::WatchUpdate& update) const {
     cursor.sent += snapshot.state().size();
     snapshot.set_more(cursor.sent < cursor.state->size());
     if (!snapshot.more()) cursor.state.reset();
+    const MutexLock lock(mutex_);
+    snapshot.set_newest(cursor.generation == generation_ ? state_->seq : cursor.seq);
     return true;
 }
 

@@ -101,11 +101,12 @@ class WholeJobTest : public RpcTest {
     uint64_t lastCheckpoint() const {
         uint64_t last = 0;
         std::error_code error;
-        // checkpoints/RUN/l0001-step000000003-layout0-r0/manifest.json
-        for (const auto& entry :
-             std::filesystem::recursive_directory_iterator(dir_ + "/checkpoints", error)) {
-            if (entry.path().filename() != "manifest.json") continue;
-            const std::string name = entry.path().parent_path().filename().string();
+        // checkpoints/RUN/l0001-step000000003-layout0-r0/manifest.json, which the job may remove
+        std::filesystem::recursive_directory_iterator entry(dir_ + "/checkpoints", error);
+        for (; !error && entry != std::filesystem::recursive_directory_iterator();
+             entry.increment(error)) {
+            if (entry->path().filename() != "manifest.json") continue;
+            const std::string name = entry->path().parent_path().filename().string();
             last = std::max<uint64_t>(last, std::stoull(name.substr(name.find("step") + 4)));
         }
         return last;

@@ -59,12 +59,13 @@ TEST(FeedTest, ReadersWhoComeSoonAfterEachOtherShareTheStateThatWasMade) {
         cursor.json = json;
         v1::WatchUpdate update;
         EXPECT_TRUE(feed.next(cursor, update));
-        const uint64_t seq = update.snapshot().seq();
+        const uint64_t seq = update.snapshot().seq(), newest = update.snapshot().newest();
         // Whatever it was made of, the reader comes to the state of now.
         uint64_t last = seq;
         for (update.Clear(); feed.next(cursor, update); update.Clear())
             for (const v1::Event& event : update.events().events()) EXPECT_EQ(event.seq(), ++last);
         EXPECT_EQ(last, cursor.seq);
+        EXPECT_EQ(last, newest);
         return std::pair(seq, last);
     };
     push(5);
@@ -180,6 +181,31 @@ TEST_F(WatchTest, FirstTheSnapshotThenWhatFollowsWithoutAGap) {
     ASSERT_TRUE(log.waitFor([](auto& l) { return l.state->seq == 101; }));
     EXPECT_FALSE(log.gap);
     EXPECT_EQ(encode(*log.state), encode(backend_.state("demo")));
+}
+
+/// The daemon makes the state once and sends both of them that one.
+TEST_F(WatchTest, WhoeverComesLaterBeginsWithTheStateOfNow) {
+    serve(unixOptions());
+    backend_.emit("demo", note("before"));
+    const auto client = connect();
+    WatchLog first, second;
+    const auto watch = client->watch({.job = "demo", .replay = ""}, first.handlers());
+    ASSERT_TRUE(first.waitFor([](auto& l) { return l.snapshots == 1; }));
+    for (int i = 0; i < 20; ++i) backend_.emit("demo", note("event " + std::to_string(i)));
+    ASSERT_TRUE(first.waitFor([](auto& l) { return l.state->seq == 21; }));
+    uint64_t begins = 0;
+    auto handlers = second.handlers();
+    handlers.onSnapshot = [&begins, record = handlers.onSnapshot](client::StatePtr state) {
+        begins = state->seq;
+        record(std::move(state));
+    };
+    const auto later = client->watch({.job = "demo", .replay = ""}, std::move(handlers));
+    ASSERT_TRUE(second.waitFor([](auto& l) { return l.snapshots == 1; }));
+    EXPECT_EQ(begins, 21u);
+    backend_.emit("demo", note("after"));
+    ASSERT_TRUE(second.waitFor([](auto& l) { return l.state->seq == 22; }));
+    EXPECT_EQ(second.events, 1u);
+    EXPECT_EQ(encode(*second.state), encode(backend_.state("demo")));
 }
 
 TEST_F(WatchTest, AStateBeyondGrpcsLimitIsFollowedByEverybody) {
