@@ -403,6 +403,14 @@ TEST_F(JobCoordinatorTest, AJobThatStandsStillForWantOfSlotsSaysSoOnce) {
     EXPECT_EQ(starts(0, 1) + starts(1, 1), 2u);
 }
 
+TEST_F(JobCoordinatorTest, AJobThatIsStoppedBeforeANodeHasItsRanksEndsAtOnce) {
+    begin();
+    ASSERT_TRUE(job_->stop(true, "test").ok());
+    run();
+    ASSERT_THAT(all<model::RunFinished>(), SizeIs(1));
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty()) << "nothing was lost";
+}
+
 TEST_F(JobCoordinatorTest, AJobThatStandsStillForWantOfGpusSaysSoAndWhatItMayDo) {
     spec_.device = "auto";
     join("node0", 4, {}, 1);

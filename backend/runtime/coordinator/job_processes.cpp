@@ -481,8 +481,11 @@ absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
 
 void JobCoordinator::act(const protocol::StopReplica& action) {
     if (const auto it = waitingStarts_.find(action.replica);
-        it != waitingStarts_.end() && it->second <= action.incarnation)
+        it != waitingStarts_.end() && it->second <= action.incarnation) {
+        protocol::StartFailed never{it->first, it->second, "it was stopped before a node had it"};
         waitingStarts_.erase(it);
+        feed(std::move(never));
+    }
     const model::ReplicaView* replica = model::findReplica(state_, action.replica);
     const auto placed = placed_.find(action.replica);
     if (action.kill && replica != nullptr && replica->state == model::ReplicaState::kStarting &&

@@ -272,6 +272,7 @@ class CoordinatorMachine::Impl : Lineage {
                bool atOnce = false);
     void restartAll(const Replica& lost, const std::string& why);
     void letGo(Replica& r, const std::string& why);
+    void left(Replica& r);
     void hopeless(Replica& r, const std::string& why, MonoNs symptomAt);
     void stayOut(Replica& r, const std::string& why);
     void giveUp(Replica& r, const std::string& why);

@@ -314,11 +314,7 @@ void CoordinatorMachine::Impl::on(const RankExited& in) {
     }
     Replica* r = current(in.rank.replica, in.incarnation);
     if (r == nullptr) return;
-    if (leaving_) {  // as it was told to: no loss, and nothing comes after it
-        letGo(*r, "the job ends");
-        show(*r, ReplicaState::kAbsent, "it left");
-        return;
-    }
+    if (leaving_) return left(*r);
     std::string how = in.signal != 0 ? absl::StrCat(" ended on signal ", in.signal)
                       : !in.known    ? " is gone, and nobody saw how it ended"
                                      : absl::StrCat(" exited with code ", in.exitCode);
@@ -373,7 +369,14 @@ void CoordinatorMachine::Impl::hopeless(Replica& r, const std::string& why, Mono
 void CoordinatorMachine::Impl::on(const StartFailed& in) {
     Replica* r = current(in.replica, in.incarnation);
     if (r == nullptr) return;
+    if (leaving_) return left(*r);
     expel(*r, EvidenceKind::kProcessExit, absl::StrCat("it could not be started: ", in.why), now_);
+}
+
+/// As it was told to: no loss, and nothing comes after it.
+void CoordinatorMachine::Impl::left(Replica& r) {
+    letGo(r, "the job ends");
+    show(r, ReplicaState::kAbsent, "it left");
 }
 
 /// Out, for good as this incarnation: fenced, killed, and its part in what is open settled. The
