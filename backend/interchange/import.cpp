@@ -282,18 +282,39 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> makeState(const FileSystem& files
     return state;
 }
 
+/// It goes with all that lies in it.
+absl::Status mayReplace(const FileSystem& files, const std::string& folder) {
+    const auto refused = [&](const std::string& why) {
+        return absl::AlreadyExistsError(absl::StrCat(
+            folder, " ", why, ", so --force does not replace it; choose another place"));
+    };
+    const std::string manifest = folder + "/manifest.json";
+    if (!files.exists(manifest)) return refused("exists and is no checkpoint");
+    const auto read = runtime::readManifest(files, manifest);
+    if (!read.ok()) return refused("holds a manifest.json that cannot be read");
+    std::set<std::string> known{"manifest.json"};
+    for (const runtime::CheckpointFile& file : read->files)
+        known.insert({file.name, runtime::tensorTablePath(file.name)});
+    for (const std::string& name : files.list(folder))
+        if (!known.contains(name))
+            return refused(absl::StrCat("holds ", name, ", which is no part of a checkpoint"));
+    return absl::OkStatus();
+}
+
 absl::Status moveIntoPlace(FileSystem& files, const std::string& from, const std::string& to,
                            bool replace) {
-    if (files.exists(to)) {
+    const std::string old = from + ".replaced";
+    const bool there = files.exists(to);
+    if (there) {
         if (!replace) return alreadyThere(to);
-        if (!files.exists(to + "/manifest.json"))
-            return absl::AlreadyExistsError(
-                absl::StrCat(to,
-                             " exists and is no checkpoint, so --force does not replace it; choose "
-                             "another place"));
-        runtime::discardCheckpoint(files, to);
+        if (absl::Status s = mayReplace(files, to); !s.ok()) return s;
+        if (absl::Status s = files.rename(to, old); !s.ok()) return s;
     }
-    if (absl::Status s = files.rename(from, to); !s.ok()) return s;
+    if (absl::Status s = files.rename(from, to); !s.ok()) {
+        if (there) (void)files.rename(old, to);
+        return s;
+    }
+    if (there) runtime::discardCheckpoint(files, old);
     return files.syncFolder(folderOf(to));
 }
 

@@ -207,6 +207,11 @@ TEST_F(TransferTest, nothingIsWrittenOverUnlessThatIsWanted) {
     ImportOrder over = back();
     over.replace = true;
     EXPECT_TRUE(importCheckpoint(diskFiles(), over).ok());
+    std::ofstream(folder_ + "/back/notes.txt") << "mine";
+    EXPECT_THAT(importRefusal(over), HasSubstr("back holds notes.txt, which is no part"));
+    EXPECT_EQ(read(folder_ + "/back/notes.txt"), "mine");
+    fs::remove(folder_ + "/back/notes.txt");
+    EXPECT_TRUE(importCheckpoint(diskFiles(), over).ok());
     fs::create_directories(folder_ + "/mine");
     over.out = folder_ + "/mine";
     EXPECT_THAT(importRefusal(over), HasSubstr("mine exists and is no checkpoint"));

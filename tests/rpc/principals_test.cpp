@@ -10,7 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -19,6 +21,7 @@
 #include "backend/common/digest.h"
 #include "backend/common/file_system.h"
 #include "bulkhead/v1/service.grpc.pb.h"
+#include "tests/ftar/relay.h"
 #include "tests/rpc/rpc_fixture.h"
 
 namespace bulkhead::testing {
@@ -434,6 +437,57 @@ TEST_F(TlsTest, ARevokedCertificateIsRefusedWithoutARestart) {
     ASSERT_TRUE(authority_->revoke("anna", now()).ok());
     fs::copy_file(dir_ + "/authority/crl.pem", dir_ + "/daemon/crl.pem");
     EXPECT_THAT(refusal("anna").cause, HasSubstr("was revoked"));
+}
+
+/// The time of this machine, and so much more.
+class LaterClock final : public Clock {
+  public:
+    MonoNs now() const override { return clock_.now(); }
+    int64_t unixNs() const override { return clock_.unixNs() + later_; }
+    void advance(int64_t days) { later_ += days * 24 * 3600 * kSecond; }
+
+  private:
+    SystemClock clock_;
+    std::atomic<int64_t> later_{0};
+};
+
+TEST_F(TlsTest, ACertificateThatEndsMeanwhileCountsNoMoreOnAnOpenConnection) {
+    LaterClock clock;
+    service::ServerOptions wanted = options();
+    wanted.certs = dir_ + "/daemon";
+    auto server = service::Server::start(std::move(wanted), clock);
+    ASSERT_TRUE(server.ok()) << server.status();
+    client::Options anna;
+    anna.target = (*server)->addresses().back();
+    anna.certs = dir_ + "/anna";
+    anna.deadline = kForever;
+    const auto client = client::Client::open(anna);
+    ASSERT_TRUE(client.ok());
+    const auto jobs = [&] {
+        return await<std::vector<model::JobInfo>>(
+            [&](auto reply) { client.value()->listJobs(reply); });
+    };
+    EXPECT_TRUE(jobs().ok());
+    clock.advance(29);
+    EXPECT_TRUE(jobs().ok()) << "it is valid for 30 days";
+    clock.advance(2);
+    const auto late = jobs();
+    ASSERT_FALSE(late.ok());
+    EXPECT_EQ(late.failure().code, FailureCode::kToken);
+    EXPECT_THAT(late.failure().cause, HasSubstr("The certificate of anna has ended"));
+}
+
+/// Such a one lets a connection in and takes its time to say the first word.
+TEST_F(PrincipalsTest, ABusyDaemonIsWaitedFor) {
+    serve(options());
+    runtime::testing::Relay busy(address());
+    auto info = std::async(std::launch::async,
+                           [&] { return greet(busy.address(), tokenFileOf("viewer"), ""); });
+    EXPECT_EQ(info.wait_for(std::chrono::seconds(1)), std::future_status::timeout)
+        << info.get().failure().cause;
+    busy.allow(~uint64_t{0});
+    const auto said = info.get();
+    EXPECT_TRUE(said.ok()) << said.failure().cause;
 }
 
 TEST_F(TlsTest, AnOlderListOfRevokedCertificatesGivesNoneBack) {
