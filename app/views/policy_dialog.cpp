@@ -51,6 +51,7 @@ PolicyDialog::PolicyDialog(ViewContext& context, const QString& key, QWidget* pa
     number_->setRange(0, kMost);
     now_->setAccessibleName(tr("Value now"));
     now_->setFont(Theme::font(0, QFont::Medium));
+    now_->setWordWrap(true);
     for (const PolicyField& f : policyFields()) policy_->addItem(f.title, toQt(f.key));
     editor_->addWidget(choice_);
     editor_->addWidget(number_);
@@ -137,7 +138,7 @@ void PolicyDialog::showNow() {
     const model::RunState& state = context_.feed.state();
     QString words = policyWords(state.policies, field());
     if (field().key == "parity_every_steps" && !state.policies.parityEverySteps && state.parityPace)
-        words += QStringLiteral(": ") + toQt(model::paceText(*state.parityPace));
+        words += QStringLiteral("; ") + toQt(model::paceText(*state.parityPace));
     now_->setText(words);
     const bool differs =
         composed().value != policyValue(context_.feed.state().policies, field().key);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include <QApplication>
+#include <QComboBox>
 #include <QCommandLineParser>
 #include <QDialog>
 #include <QDir>
@@ -298,6 +299,14 @@ int main(int argc, char** argv) {
         for (const char* id :
              {"job.policy", "file.job", "file.attach", "jobs.switch", "help.palette", "help.keys"})
             console.actions.find(QString::fromLatin1(id))->trigger();
+        // The policy with the longest words.
+        auto paced = std::make_shared<model::RunState>(*console.log->state);
+        paced->policies.parityEverySteps.reset();
+        paced->parityPace = {8, 38, 420};
+        console.log->run.onSnapshot(console.log->state = paced);
+        for (auto* policy : console.window->findChildren<QComboBox*>())
+            if (const int i = policy->findData("parity_every_steps"); i >= 0)
+                policy->setCurrentIndex(i);
         return grab(console, folder, state);
     }
     // A run of which nothing comes is shown as unknown.
