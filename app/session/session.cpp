@@ -79,6 +79,7 @@ void Session::forgetClient() {
 void Session::close() {
     endOpening();
     forgetClient();
+    candidate_.reset();
     daemon_.reset();
     pendingJob_.reset();
     returning_ = false;
@@ -262,15 +263,39 @@ void Session::show(client::JobText text) {
                       }));
 }
 
-void Session::attach(const QString& target, const QString& tokenFile, const QString& certs) {
-    close();
+void Session::attach(const QString& target, const QString& tokenFile, const QString& certs,
+                     const Leave& leave) {
     client::Options options;
     options.target = target.toStdString();
     options.tokenFile = tokenFile.toStdString();
     options.certs = certs.toStdString();
+    if (!feed_.hasRun()) return leave([=, this] { switchTo(options, target); }, [] {});
+    auto opened = openClient_(options);
+    if (!opened.ok()) return void(Q_EMIT complained(opened.failure()));
+    candidate_ = std::move(opened).value();
+    Q_EMIT noticed(tr("Connecting to %1\u2026").arg(target));
+    candidate_->handshake(here<model::ServerInfo>([=, this, mine = candidate_.get()](auto answer) {
+        const auto isWanted = [this, mine] { return candidate_.get() == mine; };
+        if (!isWanted()) return;
+        if (!answer.ok()) {
+            candidate_.reset();
+            return void(Q_EMIT complained(answer.failure()));
+        }
+        leave(
+            [=, this] {
+                if (isWanted()) switchTo(options, target);
+            },
+            [=, this] {
+                if (isWanted()) candidate_.reset();
+            });
+    }));
+}
+
+void Session::switchTo(const client::Options& options, const QString& target) {
+    close();
     status_.link = Link::kConnecting;
     way_ = Way{options, target, false};
-    open(std::move(options), target);
+    open(options, target);
 }
 
 void Session::open(client::Options options, const QString& words) {

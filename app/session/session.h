@@ -42,10 +42,13 @@ class Session final : public QObject {
     void startJob(const client::JobSource& job);
     /// Shows another job of the daemon.
     void selectJob(const QString& id);
-    /// "unix:/path" or "host:port".
-    void attach(const QString& target, const QString& tokenFile = {}, const QString& certs = {});
     /// Lets go of what is open and calls the first, or calls the second when it is to stay.
     using Leave = std::function<void(std::function<void()>, std::function<void()>)>;
+    static void justLeave(const std::function<void()>& go, const std::function<void()>&) { go(); }
+    /// "unix:/path" or "host:port". A run on screen stays until somebody has answered there and
+    /// `leave` let go of it; what went wrong is complained of.
+    void attach(const QString& target, const QString& tokenFile = {}, const QString& certs = {},
+                const Leave& leave = justLeave);
     /// A run file, through a private daemon that only reads it. What is open stays until the
     /// newest run is there in full and `leave` let go of it; a file that cannot be read is
     /// complained of.
@@ -104,6 +107,7 @@ class Session final : public QObject {
 
   private:
     void open(client::Options options, const QString& words);
+    void switchTo(const client::Options& options, const QString& target);
     bool isOpen() const { return client_ != nullptr || daemon_ != nullptr; }
     void forgetClient();
     void deliverSoon();
@@ -134,6 +138,8 @@ class Session final : public QObject {
 
     RunFeed& feed_;
     OpenClient openClient_;
+    /// Of the daemon to attach to, which has not answered or is not let in yet.
+    std::shared_ptr<client::Client> candidate_;
     SessionStatus status_;
     std::unique_ptr<DaemonHost> daemon_;
     /// Started as soon as the private daemon answers.

@@ -283,20 +283,18 @@ void MainWindow::open(const Recent& target) {
         lastOpened_ = target.target;
         lastLink_ = Link::kNone;
     };
+    const Session::Leave leave = [this, remember](auto go, auto stay) {
+        leaveJob(
+            [remember, go] {
+                remember();
+                go();
+            },
+            stay);
+    };
     if (target.kind == Recent::Kind::kFile)
-        parts_.session.openRunFile(target.target, [this, remember](auto go, auto stay) {
-            leaveJob(
-                [remember, go] {
-                    remember();
-                    go();
-                },
-                stay);
-        });
+        parts_.session.openRunFile(target.target, leave);
     else
-        leaveJob([this, remember, target] {
-            remember();
-            parts_.session.attach(target.target, target.tokenFile, target.certs);
-        });
+        parts_.session.attach(target.target, target.tokenFile, target.certs, leave);
 }
 
 void MainWindow::askJob(const QString& file, const QString& resume) {

@@ -132,6 +132,31 @@ TEST_F(Attach, ATokenFileThatIsNotThereIsNamed) {
     EXPECT_TRUE(console.says("/none"));
 }
 
+TEST_F(Attach, ARunOnScreenStaysUntilTheOtherDaemonAnswers) {
+    serve(tcpOptions());
+    attach(address(), tokenFile());
+    ASSERT_TRUE(waitFor([&] { return console.feed.hasRun(); }));
+    const QString here = address();
+    for (const auto& [wrong, token, words] :
+         {std::tuple("unix:" + QString::fromStdString(dir_) + "/nobody.sock", std::string(),
+                     QStringLiteral("Nobody answers at unix:")),
+          std::tuple(here, written("wrong", "0123456789abcdef0123456789abcdef\n"),
+                     QStringLiteral("not this daemon"))}) {
+        attach(wrong, token);
+        ASSERT_TRUE(waitFor([&] { return console.says(words); })) << wrong.toStdString();
+        EXPECT_EQ(link(), ui::Link::kLive);
+        EXPECT_EQ(console.session->status().target, here);
+        EXPECT_EQ(ui::Recents(*console.settings).list().front().tokenFile.toStdString(),
+                  tokenFile())
+            << "what did not answer is not remembered";
+    }
+    serve(unixOptions());
+    const QString there = "unix:" + QString::fromStdString(socket());
+    attach(there, "");
+    EXPECT_TRUE(waitFor(
+        [&] { return console.session->status().target == there && link() == ui::Link::kLive; }));
+}
+
 TEST_F(Attach, TheTokenItselfIsStoredNowhere) {
     serve(tcpOptions());
     std::string token;
