@@ -72,6 +72,13 @@ int exportTensors(const Cli& cli, const ExportArguments& arguments) {
         if (!name.ok()) return refuse(cli, kTitle, name.status());
         order.out = *name;
     }
+    std::error_code none;
+    const fs::path source = fs::path(order.manifest).parent_path();
+    if ((!cli.file.empty() && fs::equivalent(order.out, cli.file, none)) ||
+        fs::equivalent(fs::absolute(order.out).parent_path(), source, none))
+        return refuse(cli, kTitle,
+                      absl::InvalidArgumentError(absl::StrCat(
+                          order.out, " is where the export is read from; choose another place")));
     const auto done = interchange::exportCheckpoint(diskFiles(), order);
     if (!done.ok()) return refuse(cli, kTitle, done.status());
     if (cli.json)
@@ -105,10 +112,16 @@ int importTensors(const Cli& cli, const ImportArguments& arguments) {
         order.like = *like;
     }
     const fs::path file(arguments.file);
-    order.out =
-        fs::absolute(arguments.out.empty() ? file.stem().string() + ".checkpoint" : arguments.out)
-            .lexically_normal()
-            .string();
+    std::error_code error;
+    order.out = fs::weakly_canonical(
+                    fs::absolute(arguments.out.empty() ? file.stem().string() + ".checkpoint"
+                                                       : arguments.out),
+                    error)
+                    .string();
+    if (error)
+        return refuse(cli, kTitle,
+                      absl::InvalidArgumentError(absl::StrCat(arguments.out, ": ", error.message(),
+                                                              "; choose another place")));
     const auto done = interchange::importCheckpoint(diskFiles(), order);
     if (!done.ok()) return refuse(cli, kTitle, done.status());
     if (cli.json)
@@ -172,7 +185,7 @@ void addCheckpointFiles(CLI::App& checkpoint, Cli& cli) {
     verb->add_flag("--fresh-optimizer", in->freshOptimizer,
                    "begin with nothing of what the optimizer keeps of each parameter");
     verb->add_option("-o,--out", in->out, "folder to make [NAME.checkpoint]");
-    verb->add_flag("--force", in->force, "replace the folder if it is a checkpoint");
+    verb->add_flag("--force", in->force, "replace the folder if an import made it");
     addPlaces(*verb, cli);
     verb->callback([&cli, in] { cli.chosen = [&cli, in] { return importTensors(cli, *in); }; });
 }

@@ -291,7 +291,8 @@ absl::Status mayReplace(const FileSystem& files, const std::string& folder) {
     const std::string manifest = folder + "/manifest.json";
     if (!files.exists(manifest)) return refused("exists and is no checkpoint");
     const auto read = runtime::readManifest(files, manifest);
-    if (!read.ok()) return refused("holds a manifest.json that cannot be read");
+    if (!read.ok()) return refused("exists and is no checkpoint");
+    if (read->run != kImportedRun) return refused("is a checkpoint that a run wrote");
     std::set<std::string> known{"manifest.json"};
     for (const runtime::CheckpointFile& file : read->files)
         known.insert({file.name, runtime::tensorTablePath(file.name)});

@@ -243,6 +243,10 @@ absl::Status Server::Impl::serve() {
                                kFastestPingMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsOfAConnection);
     builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+    // gRPC would inflate a request whole before it knows who sends it or how large it is.
+    for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
+        builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
     builder.SetResourceQuota(grpc::ResourceQuota("calls").Resize(kCallBytes));
     // Watches, event pages and exports come in pieces (Feed::kMostBytes); a state that is asked for
     // whole is bounded by model::Limits.

@@ -212,6 +212,8 @@ TEST_F(TransferTest, nothingIsWrittenOverUnlessThatIsWanted) {
     EXPECT_EQ(read(folder_ + "/back/notes.txt"), "mine");
     fs::remove(folder_ + "/back/notes.txt");
     EXPECT_TRUE(importCheckpoint(diskFiles(), over).ok());
+    over.out = folder_ + "/made";
+    EXPECT_THAT(importRefusal(over), HasSubstr("made is a checkpoint that a run wrote"));
     fs::create_directories(folder_ + "/mine");
     over.out = folder_ + "/mine";
     EXPECT_THAT(importRefusal(over), HasSubstr("mine exists and is no checkpoint"));

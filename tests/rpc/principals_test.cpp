@@ -353,6 +353,27 @@ TEST_F(PrincipalsTest, AStrangerThatSendsMuchIsPutOutAndTheAuditKnowsItsPeer) {
     }));
 }
 
+/// 20 MB of it are some 20 KB on the network.
+TEST_F(PrincipalsTest, ACompressedRequestIsRefusedBeforeItIsInflated) {
+    serve(options());
+    const auto jobs =
+        v1::Jobs::NewStub(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()));
+    const auto refused = [&](grpc_compression_algorithm algorithm, size_t bytes) {
+        grpc::ClientContext context;
+        context.set_deadline(std::chrono::system_clock::now() + kForever);
+        context.set_compression_algorithm(algorithm);
+        context.AddMetadata("authorization", "Bearer " + tokenOf("operator"));
+        v1::StartJobRequest request;
+        request.mutable_text()->set_text("nonsense = 1\n#" + std::string(bytes, 'x'));
+        v1::JobInfo job;
+        return jobs->StartJob(&context, request, &job).error_code();
+    };
+    EXPECT_EQ(refused(GRPC_COMPRESS_NONE, 20'000), grpc::StatusCode::INVALID_ARGUMENT);
+    for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE})
+        for (const size_t bytes : {20'000, 20'000'000})
+            EXPECT_EQ(refused(algorithm, bytes), grpc::StatusCode::UNIMPLEMENTED) << bytes;
+}
+
 class TlsTest : public PrincipalsTest {
   protected:
     TlsTest() {
