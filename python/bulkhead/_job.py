@@ -20,6 +20,7 @@ from . import _ends, _library
 from ._library import Library
 from ._local import Local
 from ._state import JobError, State, _leaves, alike, is_sharded, local_of, view_of
+from ._stream import Stream, is_stream
 from ._workers import Batch, Workers, seed_sample
 
 _attached: Optional["Job"] = None
@@ -81,7 +82,7 @@ def _unhandled(library: Library, before: Callable[..., Any], kind: Any, error: B
 
 
 class Dataset:
-    """A map-style dataset whose samples the controller leases by index. Made by Job.dataset()."""
+    """A dataset whose samples the controller leases by index. Made by Job.dataset()."""
 
     def __init__(self, job: "Job", parts: Sequence[Any], shuffle: bool, collate: Callable[[List[Any]], Any],
                  workers: int):
@@ -90,10 +91,11 @@ class Dataset:
 
     def sample(self, domain: int, index: int) -> Any:
         """The element that index `index` of a lease of domain number `domain` stands for."""
-        return self._parts[domain][self.place(domain, index)]
+        part = self._parts[domain]
+        return part.sample(index) if isinstance(part, Stream) else part[self.place(domain, index)]
 
     def place(self, domain: int, index: int) -> int:
-        """Where that element is."""
+        """Where that element is, of what is no stream."""
         size = len(self._parts[domain])
         job = self._job
         return job._library.place(job._rank, domain, index, size) if self._shuffle else index % size
@@ -153,11 +155,11 @@ class Step:
         them. Every batch is owed one backward().
 
         A rank with fewer samples than its siblings of the replica gets as many batches: one beyond
-        its samples holds one of theirs, and its loss counts for nothing."""
+        its samples holds its last once more, or one of theirs, and its loss counts for nothing."""
         if size < 1:
             raise ValueError(f"a batch of {size} samples; expected 1 or more")
         batches = [self._samples[at:at + size] for at in range(self._given, self._most, size)]
-        loaded = data._loaded([batch or self._replicas[:1] for batch in batches])
+        loaded = data._loaded([batch or (self._samples or self._replicas)[-1:] for batch in batches])
         for batch in batches:
             self._owes_nothing()
             collated = next(loaded)
@@ -385,15 +387,23 @@ class Job:
                            "2.2 or newer") from None
         return init_device_mesh("cpu", (self.shards,), mesh_dim_names=(name,))
 
-    def dataset(self, data: Union[Any, Mapping[str, Any]], *, shuffle: bool = True,
+    def dataset(self, data: Union[Any, Mapping[str, Any]], *, shuffle: Optional[bool] = None,
                 collate: Optional[Callable[[List[Any]], Any]] = None, whole: bool = False,
                 workers: int = 0) -> Dataset:
         """Samples to be leased by index: anything with len() and [index], of the same length on all
-        replicas. A job of several domains takes a dictionary with one dataset for each name.
+        replicas, or a stream: anything else with iter(), such as a torch IterableDataset. A job of
+        several domains takes a dictionary with one dataset for each name.
 
         In each pass every sample comes once: in an order drawn from the job's seed and the pass, or
         with shuffle=False in their own. `collate` makes a batch of a list of samples (default:
         torch's default_collate).
+
+        Sample n of a stream is the n-th that it yields, so it has its own order, and a pass ends where
+        it ends. It must yield the same samples on every replica (no part of them by rank) and in every
+        pass; each replica reads all of them forward and keeps those that are leased to it. Of what has
+        state_dict() and load_state_dict() too, a replica keeps the newest eight states: it goes back by
+        them when it is given what a lost replica did not train on, and goes on by them from a
+        checkpoint or when it is started again. Without them it reads from the beginning, and says so.
 
         The samples of a replica are dealt to its ranks, each to one; `whole` gives all of them to
         every rank, for models whose ranks compute one sample together. A program has one or the
@@ -401,9 +411,11 @@ class Job:
 
         `workers` processes load the step's samples beside the training; they are forked here, and die
         with the rank. In them torch, Python and numpy are seeded for each sample, so that what is
-        drawn for it does not depend on who loads it. 0: they are loaded by batches() itself.
+        drawn for it does not depend on who loads it. 0: they are loaded by batches() itself. A stream
+        has none.
 
-        JobError when the names are not the job's, or a dataset is empty.
+        JobError when the names are not the job's, a dataset is empty, or a stream is seen not to yield
+        the same again.
         """
         if isinstance(data, Mapping):
             if sorted(data) != sorted(self.domains):
@@ -414,20 +426,54 @@ class Job:
             parts = [data]
         else:
             raise JobError(f"one dataset for the domains {self.domains}; give a dictionary with one for each")
-        for name, part in zip(self.domains, parts):
-            if len(part) == 0:
-                raise JobError(f"the dataset of domain {name} is empty")
+        parts = [self._part(number, part, shuffle, workers) for number, part in enumerate(parts)]
+        shuffle = shuffle is not False
         if self._data_words and whole != self._whole:
             raise JobError("a dataset whose samples are dealt to the ranks of a replica beside one that is "
                            "whole; use whole=True with all of them, or with none")
         self._whole = whole
         self._tells = self.shard == 0 or not whole
-        self._data_words.append(", ".join(f"{len(part)} samples in {name}" for name, part in
+        self._data_words.append(", ".join(self._words_of(name, part) for name, part in
                                           zip(self.domains, parts)) + ("" if shuffle else ", in order") +
                                 (", whole" if whole else ""))
         made = Dataset(self, parts, shuffle, collate or torch.utils.data.default_collate, workers)
         self._datasets.append(made)
         return made
+
+    def _part(self, domain: int, part: Any, shuffle: Optional[bool], workers: int) -> Any:
+        """One domain's dataset as it will be read. JobError."""
+        name = self.domains[domain]
+        if not is_stream(part):
+            if len(part) == 0:
+                raise JobError(f"the dataset of domain {name} is empty")
+            return part
+        if isinstance(part, torch.utils.data.DataLoader) and part.batch_size is not None:
+            raise JobError(f"the dataset of domain {name} is a DataLoader, which yields batches; give the dataset "
+                           "that it loads, or make it with batch_size=None")
+        if shuffle:
+            raise JobError(f"shuffle=True, and the dataset of domain {name} is a stream, which has its own order; "
+                           "leave it out, and shuffle in the stream from a seed that is equal everywhere")
+        if workers:
+            raise JobError(f"workers={workers}, and the dataset of domain {name} is a stream, which one process "
+                           "reads; leave it out, or load ahead within the stream (a DataLoader with "
+                           "batch_size=None)")
+        number = len(self._datasets)
+        stream = Stream(name, part, self.replicas * self.samples_per_replica,
+                        os.path.join(self._run_dir, f"stream-{number}-{domain}"), self._passed_over,
+                        lambda line: self._library.log(0, line.encode()))
+        self._own.add(f"stream {number} of {name}", stream)
+        return stream
+
+    def _passed_over(self) -> None:
+        """A stream was read on, and nothing of the step was computed."""
+        self._watch.moved()
+        if self._begun and not self._over:
+            self._library.progress(self._rank, 0)
+
+    @staticmethod
+    def _words_of(name: str, part: Any) -> str:
+        return f"a stream in {name} whose first sample is {part.first[:16]}" if isinstance(part, Stream) else \
+            f"{len(part)} samples in {name}"
 
     # ---- the loop ------------------------------------------------------------------------------
 

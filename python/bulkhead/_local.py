@@ -78,7 +78,7 @@ class Local:
             raise JobError(f"register_local({name}=...): a {type(kept).__name__} has no state_dict() and "
                            "load_state_dict()")
         try:
-            self._read(self._written({name: kept.state_dict()}))
+            self.read(self.written({name: kept.state_dict()}))
         except Exception as error:  # of pickle, torch or the object's own
             raise JobError(f"register_local({name}=...): its state_dict() cannot be kept: {error}; expected "
                            "tensors, numbers, strings, and lists, tuples and dictionaries of them") from error
@@ -94,11 +94,11 @@ class Local:
         if not self._kept:
             return b""
         begun = self._begun is not None and self._begun[0] == step + 1
-        return self._written(self._begun[1] if begun else self._now())
+        return self.written(self._begun[1] if begun else self._now())
 
     def load(self, given: bytes) -> bool:
         """Takes over what bytes() made, by name. True when random generators are in it."""
-        states = self._read(given)
+        states = self.read(given)
         for name, kept in self._kept.items():
             if name in states:
                 kept.load_state_dict(states[name])
@@ -108,11 +108,11 @@ class Local:
         return {name: kept.state_dict() for name, kept in self._kept.items()}
 
     @staticmethod
-    def _written(states: Dict[str, Any]) -> bytes:
+    def written(states: Dict[str, Any]) -> bytes:
         file = io.BytesIO()
         _Pickler(file, 4).dump(states)
         return file.getvalue()
 
     @staticmethod
-    def _read(given: bytes) -> Dict[str, Any]:
+    def read(given: bytes) -> Dict[str, Any]:
         return _Unpickler(io.BytesIO(given)).load()

@@ -300,5 +300,72 @@ TEST_F(Ends, AProgramWithoutTorchIsHopelessAtOnceWhicheverItImportsFirst) {
     }
 }
 
+/// A program that reads the numbers 0 to 999, whose loss of a step is the mean of its samples.
+class Streams : public Ends {
+  protected:
+    static constexpr uint64_t kNumbers = 1000;
+    void startAndAwait(const std::string& kind, uint64_t steps) {
+        start(spec(3, {kPython, std::string(kSource) + "/tests/python/stream.py", kind}));
+        awaitStep(steps);
+    }
+    static double meanOf(const CommitRecord& record) {
+        double sum = 0, samples = 0;
+        for (const Contribution& c : record.contributors)
+            for (const SampleRange& r : c.ranges)
+                for (uint64_t i = r.begin; i < r.end; ++i, ++samples)
+                    sum += static_cast<double>(i % kNumbers);
+        return sum / samples;
+    }
+    void expectEveryStepsSamples() const {
+        uint64_t step = 0;
+        for (const auto& c : all<model::StepCommitted>()) {
+            ASSERT_EQ(c.record.step, ++step) << "no step is lost";
+            ASSERT_NEAR(c.loss, meanOf(c.record), 1e-3) << "step " << step;
+        }
+    }
+    size_t readAnew(int32_t replica) const {
+        size_t told = 0;
+        for (const auto& said : all<model::RankOutput>())
+            told += said.rank.replica == replica &&
+                    said.line.find("reads the stream of domain data") != std::string::npos;
+        return told;
+    }
+};
+
+class KilledStream : public Streams, public testing::WithParamInterface<const char*> {};
+
+TEST_P(KilledStream, EverySampleIsTrainedOnOnceAndIsTheStreams) {
+    startAndAwait(GetParam(), 20);
+    inject(model::FaultKind::kKillReplica, 1);
+    await<model::IncidentClosed>();
+    const auto again = await<model::StepCommitted>(
+        [](const model::StepCommitted& c) { return c.record.contributors.size() == 3; });
+    ASSERT_TRUE(again.has_value());
+    awaitStep(again->record.step + 3 * kNumbers / 24);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();  // the ledger adds up: auditRun()
+    expectEveryStepsSamples();
+    EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1));
+    if (GetParam() != std::string("plain")) {
+        EXPECT_EQ(readAnew(1), 0u) << "its peers had left a state";
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Streams, KilledStream, testing::Values("plain", "continued", "listed"));
+
+TEST_F(Streams, AResumedJobGoesOnWhereItsCheckpointWasWritten) {
+    startAndAwait("continued", 100);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    const uint64_t last = all<model::StepCommitted>().back().record.step;
+    start(spec(3, {kPython, std::string(kSource) + "/tests/python/stream.py", "continued"}), run_);
+    awaitStep(last + 50);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    for (const auto& c : all<model::StepCommitted>())
+        ASSERT_NEAR(c.loss, meanOf(c.record), 1e-3) << "step " << c.record.step;
+    EXPECT_EQ(readAnew(0) + readAnew(1) + readAnew(2), 0u);
+}
+
 }  // namespace
 }  // namespace bulkhead::fault

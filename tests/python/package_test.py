@@ -593,6 +593,186 @@ os.kill(os.getpid(), signal.SIGKILL)
         self.assertEqual(said.stdout, "2\n")  # at its end: the workers held it open
 
 
+class Numbers(torch.utils.data.IterableDataset):
+    """0, 1, 2 and so on; `read` counts what was yielded."""
+
+    def __init__(self, size=100):
+        self.size, self.read = size, 0
+
+    def numbers(self, at):
+        for number in range(at, self.size):
+            self.read += 1
+            yield torch.tensor([float(number)])
+
+    def __iter__(self):
+        return self.numbers(0)
+
+
+class Continued(Numbers):
+    """It goes on where load_state_dict() says; a pass leaves it at its end."""
+
+    def __init__(self, size=100, first=0):
+        super().__init__(size)
+        self.at, self.first = 0, first
+
+    def __iter__(self):
+        for number in self.numbers(self.at):
+            self.at += 1
+            yield number + self.first
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+class Stale(Continued):
+    """Its state is behind when it yields."""
+
+    def __iter__(self):
+        for number in self.numbers(self.at):
+            yield number
+            self.at += 1
+
+
+class Shrinking(Numbers):
+    def __iter__(self):
+        self.size -= 1
+        return self.numbers(0)
+
+
+class StreamTest(unittest.TestCase):
+    """A step of the job has 16 samples: as often a stream's state is kept."""
+
+    def job(self, stream, steps=(), run_dir="/nowhere"):
+        said = Said([[(0, begin, end)] for begin, end in steps], run_dir=run_dir)
+        self.said = []
+        said.log = lambda critical, line: line.startswith(b"left") or self.said.append(line.decode())
+        job = Job(said, 1)
+        self.weight = torch.nn.Linear(1, 1, bias=False)
+        job.register(model=self.weight, optimizer=torch.optim.SGD(self.weight.parameters(), lr=1.0))
+        return job, said, job.dataset({"web": stream, "code": [torch.zeros(1)]})
+
+    def taken(self, job, data, stream):
+        """(samples, how many were read for them) of each step."""
+        steps = []
+        for step in job:
+            before = stream.read
+            samples = []
+            for batch in step.batches(data, 3):
+                samples += batch.flatten().int().tolist()
+                step.backward(self.weight(batch).mean())
+            steps.append((samples, stream.read - before))
+        return steps
+
+    STEPS = [(0, 4), (56, 60), (90, 94), (52, 56), (98, 103), (254, 258), (0, 2)]
+    SAMPLES = [[0, 1, 2, 3], [56, 57, 58, 59], [90, 91, 92, 93], [52, 53, 54, 55], [98, 99, 0, 1, 2],
+               [54, 55, 56, 57], [0, 1]]
+
+    def test_a_sample_is_the_one_of_its_place_in_the_pass_whatever_comes_back(self):
+        job, said, data = self.job(Numbers(), self.STEPS)
+        steps = self.taken(job, data, data._parts[0]._data)
+        self.assertEqual([samples for samples, _ in steps], self.SAMPLES)
+        self.assertEqual([read for _, read in steps], [3, 56, 34, 56, 44 + 3, 55, 2], "back is from the beginning")
+        self.assertEqual(self.said, [], "all of it is near")
+
+    def test_with_its_states_a_stream_goes_back_and_reads_little_twice(self):
+        stream = Continued()
+        job, said, data = self.job(stream, self.STEPS)
+        steps = self.taken(job, data, stream)
+        self.assertEqual([samples for samples, _ in steps], self.SAMPLES)
+        self.assertEqual([read for _, read in steps], [3, 56, 34, 8, 20 + 3, 10, 2])
+        self.assertEqual(sorted(data._parts[0]._marks), [16, 32, 48, 64, 80, 96])
+
+    def test_only_the_newest_states_are_kept_and_the_first(self):
+        stream = Continued(10_000)
+        job, said, data = self.job(stream, [(0, 4), (5_000, 5_004), (8, 12)])
+        steps = self.taken(job, data, stream)
+        self.assertEqual(sorted(data._parts[0]._marks), [5_000 - 8 - 16 * n for n in range(7, -1, -1)])
+        self.assertEqual(steps[2], ([8, 9, 10, 11], 12))
+
+    def test_a_checkpoint_and_a_file_of_the_node_spare_the_beginning(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job, said, data = self.job(Continued(), [(48, 52), (96, 104)], folder)
+            self.taken(job, data, data._parts[0]._data)
+            kept = job._own.bytes(9)
+            # Without both the pass is read for its length.
+            for run_dir, given, read in (("/nowhere", kept, 3), (folder, None, 3), ("/nowhere", None, 99 + 3)):
+                stream = Continued()
+                again, said, data = self.job(stream, [(380, 383)], run_dir)
+                if given:
+                    again._own.load(given)
+                self.assertEqual(self.taken(again, data, stream), [([80, 81, 82], read)])
+
+    def test_a_stream_without_states_is_told_where_its_passes_end(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job, said, data = self.job(Numbers(), [(96, 104)], folder)
+            self.taken(job, data, data._parts[0]._data)
+            stream = Numbers()
+            again, said, data = self.job(stream, [(380, 383)], folder)
+            self.assertEqual(self.taken(again, data, stream), [([80, 81, 82], 82)])
+
+    def test_a_checkpoint_of_other_data_is_refused_and_a_file_left_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job, said, data = self.job(Continued(), [(48, 52)], folder)
+            self.taken(job, data, data._parts[0]._data)
+            stream = Continued(first=7)
+            again, said, data = self.job(stream, [(48, 50)], folder)
+            with self.assertRaisesRegex(JobError, "another sample than the one that the checkpoint"):
+                again._own.load(job._own.bytes(9))
+            self.assertEqual(self.taken(again, data, stream), [([55, 56], 49)])
+
+    def test_who_reads_far_says_so_once_and_counts_as_getting_on(self):
+        stream = Numbers(10_000)
+        job, said, data = self.job(stream, [(1_000, 1_004), (3_000, 3_004), (2_000, 2_004)])
+        told = []
+        said.progress = lambda rank, took: told.append(took)
+        self.taken(job, data, stream)
+        self.assertEqual(self.said, ["reads the stream of domain web from sample 1 on to find sample 1000: it has no "
+                                     "state_dict()"])
+        self.assertEqual(told.count(0), 999 + 1996 + 2000)
+
+    def test_replicas_agree_on_the_first_sample_and_not_on_a_share_of_the_stream(self):
+        prints = [self.job(Continued(first=first))[0]._fingerprint() for first in (0, 0, 1)]
+        self.assertEqual(prints[0], prints[1])
+        self.assertNotEqual(prints[0], prints[2])
+        self.assertRegex(prints[0][1].decode(), "a stream in web whose first sample is [0-9a-f]{16}, 1 samples in code")
+
+    def test_a_stream_that_cannot_be_trained_on_is_refused_with_the_remedy(self):
+        job, said, data = self.job(Numbers())
+        loader = torch.utils.data.DataLoader(Numbers(), 4)
+        unkept = Continued()
+        unkept.state_dict = lambda: {"at": queue.Queue}
+        for stream, options, words in (
+                (Numbers(), {"shuffle": True}, "shuffle in the stream from a seed"),
+                (Numbers(), {"workers": 2}, "load ahead within the stream"),
+                (Numbers(0), {}, "the stream of domain web is empty"),
+                (iter(Numbers()), {}, "a generator is read once"),
+                (map(float, range(9)), {}, "a generator is read once"),
+                (loader, {}, "which yields batches; give the dataset"),
+                (Stale(), {}, "set the state before the yield"),
+                (unkept, {}, "its state_dict\\(\\) cannot be kept")):
+            with self.assertRaisesRegex(JobError, words):
+                job.dataset({"web": stream, "code": [1]}, **options)
+        job.dataset({"web": torch.utils.data.DataLoader(Numbers(), None), "code": [1]})
+
+    def test_a_pass_that_is_another_is_refused(self):
+        stream = Shrinking()
+        job, said, data = self.job(stream, [(97, 101), (195, 199)])
+        with self.assertRaisesRegex(JobError, "ended after 97 samples, and after 98 in a pass before"):
+            self.taken(job, data, stream)
+        seeds = iter(range(9))
+
+        class Shuffled(Numbers):
+            def __iter__(self):
+                return self.numbers(next(seeds) // 2)
+
+        job, said, data = self.job(Shuffled(), [(98, 102)])
+        with self.assertRaisesRegex(JobError, "begins with another sample than before"):
+            self.taken(job, data, data._parts[0]._data)
+
+
 class SamplesOfRanksTest(unittest.TestCase):
     """Of a replica of two ranks, one at a time."""
 
@@ -610,8 +790,8 @@ class SamplesOfRanksTest(unittest.TestCase):
     def test_each_sample_is_one_ranks_and_all_take_as_many_batches(self):
         five = [(0, 0, 3), (1, 0, 2)]  # values 1, 1, 1, 2, 2
         self.assertEqual(self.taken(five, 1, shard=0), ([[1], [1], [2]], (40.0, 30), -1.0))
-        # Its third is a sample of its sibling, for nothing.
-        self.assertEqual(self.taken(five, 1, shard=1), ([[1], [2], [1]], (30.0, 20), -0.75))
+        # Its third is its second once more, for nothing.
+        self.assertEqual(self.taken(five, 1, shard=1), ([[1], [2], [2]], (30.0, 20), -0.75))
         self.assertEqual(self.taken([(1, 0, 1)], 4, shard=1), ([[2]], (0.0, 0), 0.0))
 
     def test_whole_samples_are_everybodys_and_told_once(self):
