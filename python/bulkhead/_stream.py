@@ -7,7 +7,7 @@ import ctypes
 import hashlib
 import os
 import pickle
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.utils.data
@@ -16,6 +16,7 @@ from ._local import Local
 from ._state import JobError, bytes_of
 
 _MARKS = 8
+_TRIED = 16
 _NOTHING: Tuple[int, Any] = (-1, None)
 
 
@@ -62,7 +63,7 @@ class Stream:
     It holds one sample and, of a stream with state_dict(), the state of the beginning and the newest
     eight of those that it took, one in `every` samples. These and the length of a pass are in
     state_dict(), for checkpoints, and in `file`, for a replica that is started on this node; they
-    hold on all replicas.
+    hold on all replicas. A state that does not lead to what came next is the last one that is used.
 
     `passed` is called for each sample that is read for others, `say` with a line for people.
     """
@@ -72,7 +73,10 @@ class Stream:
         self._name, self._data, self._every, self._file = name, data, every, file
         self._passed, self._say = passed, say
         self._stateful = all(callable(getattr(data, of, None)) for of in ("state_dict", "load_state_dict"))
-        self._marks: Dict[int, bytes] = {}  # by the samples before it; the oldest first
+        self._marks: Dict[int, Tuple[bytes, str]] = {}  # (state, digest of what comes next), the oldest first
+        self._marking = self._stateful
+        self._newest: Optional[bytes] = None  # a state behind which nothing was read
+        self._expected = ""  # of the next sample, behind a mark
         self._length: Optional[int] = None  # of a pass, once one has ended
         self._held = _NOTHING  # (place, sample) of the newest that was read
         self._at = 0  # samples before the one that comes next
@@ -113,26 +117,33 @@ class Stream:
 
     def _take_over(self, state: Dict[str, Any]) -> None:
         self._length = state["length"]
-        if self._stateful:
+        if self._marking:
             self._marks = dict(state["marks"])
 
     def _try(self) -> None:
-        """JobError unless it begins anew and goes on as it must, as far as two samples tell."""
+        """JobError unless it begins anew and goes on as it must, as far as a few samples tell."""
         self._begin()
         if not self._take():
             raise JobError(f"the stream of domain {self._name} is empty")
         self._first = digest(self._held[1])
         if self._stateful:
             state = self._state()
-            second = digest(self._held) if self._take() else ""
+            behind = self._few()
             self._go_to(state, 1)
-            if (digest(self._held) if self._take() else "") != second:
-                raise JobError(f"the stream of domain {self._name} does not go on where its state_dict() was "
-                               "taken: after load_state_dict() iter() must yield the sample behind; set the state "
-                               "before the yield, or leave out state_dict()")
+            if self._few() != behind:
+                raise JobError(self._other_next(1) + "set the state before the yield, or give an object with __iter__ "
+                               "alone")
         self._begin()
         if not self._take() or digest(self._held[1]) != self._first:
             raise JobError(self._other_first())
+
+    def _few(self) -> List[str]:
+        """Digests of the next ones."""
+        return [digest(self._held[1]) for _ in range(_TRIED) if self._take()]
+
+    def _other_next(self, at: int) -> str:
+        return (f"the stream of domain {self._name} does not go on where its state_dict() was taken, behind sample "
+                f"{at - 1}: ")
 
     def _other_first(self) -> str:
         return (f"the stream of domain {self._name} begins with another sample than before; it must yield the same "
@@ -155,7 +166,8 @@ class Stream:
         best = max((at for at in self._marks if at <= place), default=0)
         if place < self._at or self._at < best:
             if best > 0:
-                self._go_to(self._marks[best], best)
+                state, self._expected = self._marks[best]
+                self._go_to(state, best)
             else:
                 self._begin()
 
@@ -163,15 +175,16 @@ class Stream:
         self._passed()
         if self._at - begun > _MARKS * self._every and not self._told:
             self._told = True
-            why = "no state of it near that is known here" if self._stateful else "it has no state_dict()"
+            why = "no state of it near that is known here" if self._marking else "it has no state_dict() that holds"
             self._say(f"reads the stream of domain {self._name} from sample {begun} on to find sample {place}: {why}")
 
     def _begin(self) -> None:
+        self._expected = ""
         self._go_to(self._start, 0)
 
     def _go_to(self, state: bytes, at: int) -> None:
         # A generator that is given up may still write to the state, when it is closed.
-        self._reader, self._held = None, _NOTHING
+        self._reader, self._held, self._newest = None, _NOTHING, None
         if self._stateful:
             self._data.load_state_dict(Local.read(state))
         self._reader, self._at = iter(self._data), at
@@ -185,28 +198,51 @@ class Stream:
         return True
 
     def _read(self) -> bool:
-        """One sample; False at the end of a pass."""
-        if not self._take():
-            if self._at == 0:
-                raise JobError(self._other_first())
-            if self._length not in (None, self._at):
-                raise JobError(f"the stream of domain {self._name} ended after {self._at} samples, and after "
-                               f"{self._length} in a pass before; it must yield the same in every pass")
-            if self._length is None:
-                self._length = self._at
-                self._leave()
+        """One sample; False when there is none here: at the end of a pass, or behind a state that does
+        not hold."""
+        taken = self._take()
+        if self._expected and (not taken or digest(self._held[1]) != self._expected):
+            self._forget()
+            return False
+        if not taken:
+            self._end()
             return False
         if self._at == 1 and digest(self._held[1]) != self._first:
             raise JobError(self._other_first())
-        if self._stateful and self._at - max((at for at in self._marks if at <= self._at), default=0) >= self._every:
+        self._expected = ""
+        if self._marking:
             self._mark()
         return True
 
-    def _mark(self) -> None:
-        self._marks[self._at] = self._state()
-        if len(self._marks) > _MARKS:
-            del self._marks[next(iter(self._marks))]
+    def _end(self) -> None:
+        """A pass was read. JobError when it is not as long as the one before."""
+        if self._at == 0:
+            raise JobError(self._other_first())
+        if self._length not in (None, self._at):
+            raise JobError(f"the stream of domain {self._name} ended after {self._at} samples, and after "
+                           f"{self._length} in a pass before; it must yield the same in every pass")
+        if self._length is None:
+            self._length = self._at
+            self._leave()
+
+    def _forget(self) -> None:
+        """A state did not hold: the others may not either."""
+        self._say(self._other_next(max(at for at in self._marks if at <= self._at)) +
+                  "no state of it is used any more; a shuffle buffer must be part of it")
+        self._marking = False
+        self._marks.clear()
         self._leave()
+        self._begin()
+
+    def _mark(self) -> None:
+        if self._newest is not None:
+            self._marks[self._at - 1] = self._newest, digest(self._held[1])
+            self._newest = None
+            if len(self._marks) > _MARKS:
+                del self._marks[next(iter(self._marks))]
+            self._leave()
+        if self._at - max((at for at in self._marks if at <= self._at), default=0) >= self._every:
+            self._newest = self._state()
 
     def _leave(self) -> None:
         beside = f"{self._file}-{os.getpid()}"

@@ -636,6 +636,17 @@ class Stale(Continued):
             self.at += 1
 
 
+class Buffered(Continued):
+    """From the 40th on it is ahead in its state, as a shuffle buffer that is not part of it."""
+
+    def __init__(self, ahead):
+        super().__init__()
+        self.ahead = ahead
+
+    def state_dict(self):
+        return {"at": self.at + self.ahead * (self.at > 40)}
+
+
 class Shrinking(Numbers):
     def __iter__(self):
         self.size -= 1
@@ -705,6 +716,16 @@ class StreamTest(unittest.TestCase):
                     again._own.load(given)
                 self.assertEqual(self.taken(again, data, stream), [([80, 81, 82], read)])
 
+    def test_states_that_do_not_hold_are_not_used_any_more(self):
+        for ahead in (3, 60):  # to another sample, or to the end
+            job, said, data = self.job(Buffered(ahead), [(90, 94), (86, 90), (84, 86)])
+            steps = self.taken(job, data, data._parts[0]._data)
+            self.assertEqual([samples for samples, _ in steps], [[90, 91, 92, 93], [86, 87, 88, 89], [84, 85]])
+            self.assertEqual(self.said, ["the stream of domain web does not go on where its state_dict() was taken, "
+                                         "behind sample 79: no state of it is used any more; a shuffle buffer must be "
+                                         "part of it"])
+            self.assertEqual(data._parts[0]._marks, {})
+
     def test_a_stream_without_states_is_told_where_its_passes_end(self):
         with tempfile.TemporaryDirectory() as folder:
             job, said, data = self.job(Numbers(), [(96, 104)], folder)
@@ -730,7 +751,7 @@ class StreamTest(unittest.TestCase):
         said.progress = lambda rank, took: told.append(took)
         self.taken(job, data, stream)
         self.assertEqual(self.said, ["reads the stream of domain web from sample 1 on to find sample 1000: it has no "
-                                     "state_dict()"])
+                                     "state_dict() that holds"])
         self.assertEqual(told.count(0), 999 + 1996 + 2000)
 
     def test_replicas_agree_on_the_first_sample_and_not_on_a_share_of_the_stream(self):
