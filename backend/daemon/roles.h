@@ -25,12 +25,14 @@ int supervise(const Options& options, Report report);
 
 /// Makes the state directory (0700) and takes its lock, held until the process ends: two daemons
 /// on one state would both believe its jobs theirs. AlreadyExists when another holds it. Waits for
-/// the processes of a daemon that was killed, up to 10 s: until they have ended they have its
-/// sockets and files.
+/// the processes of a daemon that was killed or is told to end, up to 10 s: until they have ended
+/// they have its sockets and files.
 absl::Status claimStateDir(const Options& options);
 /// Notes in the lock that this process and `others`, its children, are what the next daemon waits
 /// for.
 void noteHolders(const Options& options, const std::vector<int32_t>& others);
+/// Notes in the lock that this process is told to end.
+void noteEnding(const Options& options);
 
 /// The secret of `options.controlToken`, made when it is not there. FailedPrecondition when it is
 /// gone or another than before while runs have not ended: ranks that live know the old one.

@@ -12,7 +12,9 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <system_error>
+#include <thread>
 
 #include "backend/common/digest.h"
 #include "backend/common/file_system.h"
@@ -27,8 +29,11 @@ namespace {
 using Steady = std::chrono::steady_clock;
 
 constexpr size_t kLongestSocket = 107;  // sun_path without its end
-/// Time limit for the processes of a daemon that was killed to end.
+/// Time limit for the processes of a daemon that was killed, or told to end, to end.
 constexpr std::chrono::seconds kEndLimit{10};
+/// A daemon whose creator is gone says that it ends within this time.
+constexpr std::chrono::milliseconds kSaysSoWithin{300};
+constexpr std::string_view kEnding = "ending\n";
 
 /// A process that has this state directory; its start time tells it from a later one of the pid.
 struct Holder {
@@ -47,6 +52,12 @@ std::vector<Holder> readHolders(const Options& options) {
     std::istringstream lines(diskFiles().read(lockPath(options)).value_or(""));
     for (Holder h; holders.size() < kMost && lines >> h.pid >> h.startTime;) holders.push_back(h);
     return holders;
+}
+
+/// It was killed, or is told to end.
+bool isEnding(const Options& options, const Holder& holder) {
+    return runtime::endingSignal(holder.pid) ||
+           diskFiles().read(lockPath(options)).value_or("").ends_with(kEnding);
 }
 
 /// Waits until it has ended, with all of its files and sockets, or the time is over.
@@ -135,9 +146,16 @@ absl::Status claimStateDir(const Options& options) {
     const auto lock = [fd] { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; };
     const std::vector<Holder> before = readHolders(options);
     const auto until = Steady::now() + kEndLimit;
+    const auto saysSo = Steady::now() + kSaysSoWithin;
     bool locked = lock();
-    if (!locked && !before.empty() && runtime::endingSignal(before[0].pid)) {
-        awaitEnd(before[0], until);
+    while (!locked && !before.empty()) {
+        if (isEnding(options, before[0])) {
+            awaitEnd(before[0], until);
+            locked = lock();
+            break;
+        }
+        if (Steady::now() >= saysSo) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
         locked = lock();
     }
     if (!locked)
@@ -155,6 +173,10 @@ void noteHolders(const Options& options, const std::vector<int32_t>& others) {
     lock << ::getpid() << ' ' << runtime::processStartTime(::getpid()).value_or(0) << '\n';
     for (const int32_t pid : others)
         lock << pid << ' ' << runtime::processStartTime(pid).value_or(0) << '\n';
+}
+
+void noteEnding(const Options& options) {
+    std::ofstream(lockPath(options), std::ios::app) << kEnding;
 }
 
 service::RunFolders runFolders(const std::string& jobs) {

@@ -178,6 +178,7 @@ bool Supervisor::awaitEnd(Child& child, std::chrono::seconds limit) {
 }
 
 int Supervisor::stop() {
+    noteEnding(options_);
     controllerCode_ = kOk;
     // The controller first: jobs need their agents to end well.
     if (controller().pid > 0) ::kill(controller().pid, SIGTERM);

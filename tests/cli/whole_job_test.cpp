@@ -967,6 +967,23 @@ TEST_F(WholeJobTest, TheControllerOfAKilledDaemonIsWaitedFor) {
     ::waitpid(old, nullptr, 0);
 }
 
+/// It writes a last checkpoint before it ends.
+TEST_F(WholeJobTest, TheDaemonOfAnUpThatWasKilledIsWaitedFor) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    const std::vector<std::string> up = {kBin + "/bulkheadctl", "up", dir_ + "/small.toml", "--db",
+                                         dir_ + "/run.db"};
+    for (int i = 0; i < 3; ++i) {
+        const pid_t first = spawn(up, dir_ + "/first.out");
+        ASSERT_TRUE(waitUntil(
+            [&] { return read(dir_ + "/first.out").find("training") != std::string::npos; }));
+        ::kill(first, SIGKILL);
+        ::waitpid(first, nullptr, 0);
+        const Ran again = shellBoth(kBin + "/bulkheadctl up " + dir_ +
+                                    "/small.toml --steps 5 --db " + dir_ + "/run.db");
+        EXPECT_EQ(again.code, 0) << again.out;
+    }
+}
+
 TEST_F(WholeJobTest, ASecondDaemonOnTheSameStateIsRefused) {
     const auto owner = daemon();
     const Ran second = shell(kBin + "/bulkheadd --state-dir " + dir_ + "/state 2>&1");
