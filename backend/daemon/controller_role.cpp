@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <malloc.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -100,6 +101,7 @@ void recoverJobs(runtime::Controller& controller, HistorySink& sink, const std::
         },
         sink.withoutEnd());
     attempts->done();
+    ::malloc_trim(0);  // of the logs, which were read whole
     if (!taken.ok())
         spdlog::error("{}", std::string(taken.status().message()));
     else

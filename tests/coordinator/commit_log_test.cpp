@@ -81,7 +81,7 @@ class CommitLogTest : public testing::Test {
         auto log = CommitLog::open(diskFiles(), path_);
         EXPECT_TRUE(log.ok()) << log.status();
         if (log.ok())
-            for (const LogEntry& e : log->entries()) found.push_back(std::get<LogTerm>(e).term);
+            for (const LogEntry& e : log->takeEntries()) found.push_back(std::get<LogTerm>(e).term);
         return found;
     }
     std::string dir_;
@@ -92,7 +92,7 @@ TEST_F(CommitLogTest, WhatWasAppendedIsThereAfterwards) {
     {
         auto log = CommitLog::open(diskFiles(), path_);
         ASSERT_TRUE(log.ok()) << log.status();
-        EXPECT_TRUE(log->entries().empty());
+        EXPECT_TRUE(log->takeEntries().empty());
         ASSERT_TRUE(log->append({LogTerm{1}, LogTerm{2}}).ok());
         ASSERT_TRUE(log->append({LogTerm{3}}).ok());
     }

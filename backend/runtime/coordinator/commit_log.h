@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,8 +21,8 @@ class CommitLog {
     /// damaged before its end (naming the byte), Unavailable with the system's reason.
     static absl::StatusOr<CommitLog> open(FileSystem& files, const std::string& path);
 
-    /// What stood in the file when it was opened.
-    const std::vector<protocol::LogEntry>& entries() const { return entries_; }
+    /// What stood in the file when it was opened, once: of a long run it is hundreds of MB.
+    std::vector<protocol::LogEntry> takeEntries() { return std::exchange(entries_, {}); }
     bool hadTornTail() const { return hadTornTail_; }
 
     /// All entries are durable when this returns OK. After an error nothing may be appended any

@@ -33,8 +33,8 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     auto log = CommitLog::open(around.files, beginning.dir + "/commit.log");
     if (!log.ok()) return log.status();
     protocol::Options options = machineOptions(beginning.spec, around.secret);
-    const std::vector<protocol::LogEntry> entries =
-        atHome(around.files, beginning.dir, log->entries());
+    std::vector<protocol::LogEntry> entries =
+        atHome(around.files, beginning.dir, log->takeEntries());
     auto recovered =
         protocol::recoverState(entries, options.replicas + options.spares, options.domains);
     if (!recovered.ok()) return recovered.status();
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
               : protocol::CoordinatorMachine(options, term, *recovered);
     auto job = std::unique_ptr<JobCoordinator>(
         new JobCoordinator(std::move(around), std::move(beginning), std::move(locks),
-                           *std::move(log), std::move(machine), *recovered));
+                           *std::move(log), std::move(machine), *recovered, std::move(entries)));
     job->faults_.restore(*faults, job->state_);
     job->requests_.merge(job->faults_.requests());
     job->campaigns_.restore(job->faults_.owners());
@@ -118,7 +118,8 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
 JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning,
                                std::vector<std::unique_ptr<FileLock>> locks, CommitLog log,
                                protocol::CoordinatorMachine machine,
-                               const protocol::RecoveredState& past)
+                               const protocol::RecoveredState& past,
+                               std::vector<protocol::LogEntry> untold)
     : around_(std::move(around)),
       beginning_(std::move(beginning)),
       locks_(std::move(locks)),
@@ -133,6 +134,7 @@ JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning,
       campaigns_(campaignHands()),
       state_(std::move(beginning_.past)),
       seq_(state_.seq),
+      untold_(std::move(untold)),
       lost_(past.lost) {
     recovered_ = past.lineage != 0;
     if (recovered_) report(invariants_.lineage(past.lineage, past.ledger, past.step));

@@ -120,7 +120,8 @@ class JobCoordinator {
   private:
     JobCoordinator(JobSurroundings surroundings, JobBeginning beginning,
                    std::vector<std::unique_ptr<FileLock>> locks, CommitLog log,
-                   protocol::CoordinatorMachine machine, const protocol::RecoveredState& past);
+                   protocol::CoordinatorMachine machine, const protocol::RecoveredState& past,
+                   std::vector<protocol::LogEntry> untold);
 
     // job_coordinator.cpp: the machine's loop
     void feed(protocol::Input input);
@@ -218,7 +219,8 @@ class JobCoordinator {
     MonoNs beganAt_ = 0;
     uint32_t fleetTicks_ = 0;
     uint64_t seq_ = 0;
-    const std::string lost_;  ///< as in protocol::RecoveredState
+    std::vector<protocol::LogEntry> untold_;  ///< the log as it was found, until history knows it
+    const std::string lost_;                  ///< as in protocol::RecoveredState
     int64_t startedNs_ = 0;
 
     struct Placed {

@@ -109,8 +109,9 @@ void JobCoordinator::goOnTelling() {
              model::Severity::kNotice);
     }
     if (!lost_.empty()) report(protocol::Violation{"I6", lost_});
+    const std::vector<protocol::LogEntry> entries = std::exchange(untold_, {});
     if (!recovered_) return;
-    tellMissing(log_.entries());
+    tellMissing(entries);
     const model::Policies policies = modelPolicies(machine_.policies(), beginning_.spec.policies);
     if (policies != state_.policies)
         emit(model::PoliciesChanged{policies, "as ordered before the coordinator was lost"},
