@@ -167,6 +167,9 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
     // Two clients of one program must not share a broken connection's state.
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     args.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    // A daemon compresses nothing, and gRPC would inflate it before it looks at the size.
+    args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
     auto channel = grpc::CreateCustomChannel(options.target, credentials.value(), args);
     return std::make_unique<Connection>(options, std::move(token), std::move(channel));
 }
