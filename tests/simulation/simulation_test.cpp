@@ -100,7 +100,8 @@ TEST(SimulationTest, SeedsThatOnceBrokeSomethingStayWhole) {
                                                  {12569448866, 100},
                                                  {22569453398, 100},
                                                  {22569454254, 100},
-                                                 {54179655320, 100}};
+                                                 {54179655320, 100},
+                                                 {3252087881, 50}};
     for (const auto& [seed, faults] : found) {
         const Verdict v = runTrial(seed, faults);
         EXPECT_FALSE(v.broken) << storyOf(seed, faults);

@@ -165,6 +165,7 @@ void Oracle::durable(const LogEntry& entry) {
         expertShard_ = l->expertShard;
         domainShare_ = l->domainShare;
         followers_.clear();
+        ready_.clear();
         checkpointed_ = l->fromStep;
         if (const Truth* truth = truthAt(lineage_, step_)) updates_ = truth->updates;
         checkUse(l->ledger, l->fromStep, absl::StrCat("lineage ", l->lineage));

@@ -189,6 +189,8 @@ class Oracle {
     /// By rank and incarnation: term and id.
     std::map<std::pair<RankId, uint32_t>, std::set<std::pair<uint64_t, ExchangeId>>> completed_;
     std::map<std::pair<int32_t, uint32_t>, Follower> followers_;
+    /// By incarnation: the step that it told last of, following no more.
+    std::map<std::pair<int32_t, uint32_t>, uint64_t> ready_;
     std::map<std::pair<int32_t, uint32_t>, uint64_t> contributed_;  ///< last step
     std::set<std::pair<int32_t, uint32_t>> reported_;
     std::map<std::pair<int32_t, uint32_t>, uint64_t> expelled_;  ///< in which term

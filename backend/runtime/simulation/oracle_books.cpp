@@ -126,13 +126,16 @@ void Oracle::reported(const Report& m) {
     if (!m.following) {
         if (!m.ready) return;
         reported_.insert(who);
+        ready_[who] = m.step;
         const auto follower = followers_.find(who);
         if (follower != followers_.end() && follower->second.step <= m.step)
             followers_.erase(follower);  // it has begun to contribute
         return;
     }
-    // Overtaken by its own contribution.
+    // Overtaken by its own contribution, or by the word that it has begun with one.
     if (contributed != contributed_.end() && m.step <= contributed->second) return;
+    const auto ready = ready_.find(who);
+    if (ready != ready_.end() && m.step <= ready->second) return;
     reported_.insert(who);
     const Truth* truth = truthAt(m.lineage, m.step);
     bool wrong = truth == nullptr || m.hashes.size() != options_.shards;
