@@ -131,6 +131,8 @@ struct ModelInfo {
     std::vector<uint32_t> mixtureLayers;
     uint64_t expertBytes = 0;          ///< parameters and optimizer state of one expert
     std::vector<int32_t> expertShard;  ///< [moeLayer][expert] flattened: the shard it begins on
+    /// They stay there, and counts are all that is told of routing: a program's own model.
+    bool expertsFixed = false;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("name", self.name);
@@ -143,6 +145,7 @@ struct ModelInfo {
         visit("mixture_layers", self.mixtureLayers);
         visit("expert_bytes", self.expertBytes);
         visit("expert_shard", self.expertShard);
+        visit("experts_fixed", self.expertsFixed);
     }
 };
 

@@ -18,8 +18,8 @@ except ImportError as _error:
     from ._ends import without_torch as _without_torch
     __getattr__ = _without_torch(_error)
 else:
-    from ._job import Dataset, Job, Step, attach
+    from ._job import Dataset, Experts, Job, Step, attach
     from ._local import Rng
     from ._state import JobError
 
-__all__ = ["Dataset", "Job", "JobError", "Rng", "Step", "attach"]
+__all__ = ["Dataset", "Experts", "Job", "JobError", "Rng", "Step", "attach"]

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import distributed
@@ -81,6 +81,39 @@ def _unhandled(library: Library, before: Callable[..., Any], kind: Any, error: B
     os._exit(code)
 
 
+class Experts(NamedTuple):
+    """The mixture of experts in a model, for the job's expert views and plans: register(experts=...)
+    says what it is, step.experts() in each step how it was used."""
+
+    layers: int
+    """Mixture layers."""
+    experts: int
+    """Routed experts of each mixture layer."""
+    top_k: int
+    """Experts that a token chooses in each mixture layer."""
+    shard: Optional[Sequence[Sequence[int]]] = None
+    """[layer][expert]: the rank of a replica that each lies on. The program puts them there; the job
+    does not move them. None: in blocks of equal size, in their order."""
+
+    def _placement(self, shards: int, domains: int) -> List[int]:
+        """By layer and expert. JobError."""
+        if self.layers * self.experts * domains > 1 << 20:
+            raise JobError(f"{self.layers} mixture layers of {self.experts} experts in {domains} domains; at most "
+                           "1,048,576 counts are kept")
+        if min(self.layers, self.experts) < 1 or not 1 <= self.top_k <= self.experts:
+            raise JobError(f"{self}; expected a layer and an expert at least, and 1 to {self.experts} choices")
+        if self.shard is None:
+            return [expert * shards // self.experts for expert in range(self.experts)] * self.layers
+        flat = [int(shard) for layer in self.shard for shard in layer]
+        if len(self.shard) != self.layers or any(len(layer) != self.experts for layer in self.shard):
+            raise JobError(f"Experts(shard=...) of {len(flat)} entries in {len(self.shard)} lists; expected "
+                           f"{self.layers} lists of {self.experts}")
+        if any(not 0 <= shard < shards for shard in flat):
+            raise JobError(f"Experts(shard=...) names rank {max(flat, key=lambda s: abs(2 * s + 1 - shards))} of a "
+                           f"replica; expected 0 to {shards - 1}")
+        return flat
+
+
 class Dataset:
     """A dataset whose samples the controller leases by index. Made by Job.dataset()."""
 
@@ -139,11 +172,13 @@ class Step:
         # Ranks of a replica compute together: each takes as many batches as the one with most samples.
         self._most = -(-len(self._replicas) // (1 if job._whole else job.shards))
         self._batch: Optional[Batch] = None  # given out, without its backward
+        self._newest: Batch = []  # given out
         self._given = 0
         self._loss: List[float] = [0.0] * len(job.domains)
         self._tokens: List[int] = [0] * len(job.domains)
         self._told: Optional[float] = None
         self._scalars: Dict[str, float] = {}
+        self._chosen: Optional[torch.Tensor] = None  # [layer][domain][expert]: how often
 
     @property
     def samples(self) -> int:
@@ -164,7 +199,7 @@ class Step:
             self._owes_nothing()
             collated = next(loaded)
             self._given = min(self._given + size, self._most)
-            self._batch = batch
+            self._batch = self._newest = batch
             self._began = time.monotonic_ns()
             yield collated
         self._owes_nothing()
@@ -205,6 +240,40 @@ class Step:
             if len(name) > 64 or (name not in self._scalars and len(self._scalars) >= 32):
                 raise ValueError(f"log({name}=...): expected at most 32 names in a step, of at most 64 characters")
             self._scalars[name] = float(value)
+
+    def experts(self, layer: int, chosen: torch.Tensor) -> None:
+        """Which experts the tokens of the newest batch chose in mixture layer `layer`, from 0: whole
+        numbers, as torch.topk() of the router gives them; the first dimension is the batch's samples, or
+        its tokens, sample by sample. A layer that is told twice counts twice.
+
+        The job's history and expert views tell the counts by domain, and plans are made from them."""
+        job = self._job
+        if job._experts is None:
+            raise RuntimeError("step.experts() without register(experts=bulkhead.Experts(...))")
+        layers, experts = job._experts.layers, job._experts.experts
+        if not 0 <= layer < layers:
+            raise ValueError(f"mixture layer {layer}; expected 0 to {layers - 1}")
+        if not self._newest:  # it is beyond this rank's samples, and counts for nothing
+            return
+        if chosen.is_floating_point() or chosen.is_complex() or chosen.numel() % len(self._newest) != 0:
+            raise ValueError(f"chosen experts of {chosen.dtype} and shape {tuple(chosen.shape)}; expected whole "
+                             f"numbers, equally many for each of {len(self._newest)} samples")
+        if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < experts:
+            raise ValueError(f"expert {int(chosen.min())} to {int(chosen.max())}; expected 0 to {experts - 1}")
+        if self._chosen is None:
+            self._chosen = torch.zeros(layers, len(job.domains), experts, dtype=torch.int64)
+        rows = chosen.detach().reshape(len(self._newest), -1).cpu()
+        for domain in {domain for domain, _ in self._newest}:
+            its = rows[[at for at, (of, _) in enumerate(self._newest) if of == domain]]
+            self._chosen[layer, domain] += torch.bincount(its.flatten().long(), minlength=experts)
+
+    def _expert_counts(self) -> Optional[torch.Tensor]:
+        if self._chosen is None or not self._job._whole:
+            return self._chosen
+        # Every rank computes every sample: each tells of the experts that lie on it.
+        job = self._job
+        here = torch.tensor(job._placement).view(job._experts.layers, 1, job._experts.experts) == job.shard
+        return self._chosen * here
 
     def _owes_nothing(self) -> None:
         if self._batch is not None:
@@ -271,6 +340,8 @@ class Job:
         self._over = False  # the loop ended with the job
         self._scale = 1  # of each gradient when it is final
         self._samples_of_last = 0
+        self._experts: Optional[Experts] = None
+        self._placement: List[int] = []  # by mixture layer and expert
         self._explained = False  # the log says what the process ends of
         self._is_fork = False
         self._grouped = False  # process_group() was made
@@ -281,7 +352,8 @@ class Job:
     # ---- before the loop -----------------------------------------------------------------------
 
     def register(self, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any = None,
-                 before_update: Optional[Callable[[], None]] = None, buffers: str = "fixed") -> None:
+                 before_update: Optional[Callable[[], None]] = None, buffers: str = "fixed",
+                 experts: Optional[Experts] = None) -> None:
         """What the job keeps equal on all replicas, once and before the loop.
 
         `model` has float32 parameters on the CPU; they become views of shared memory. `optimizer`
@@ -295,6 +367,8 @@ class Job:
         with each step all replicas take the mean, over all samples, of what their forward passes
         made of them; a number of batches is rounded. They travel as the gradient does.
 
+        `experts`: what mixture of experts the model has, when step.experts() tells how it is used.
+
         JobError names what cannot be registered: the module, parameter or option, and what to use.
         """
         if self._state is not None:
@@ -304,6 +378,8 @@ class Job:
         if buffers == "reduced" and self.shards > 1:
             raise JobError("buffers=\"reduced\" with several ranks in a replica; use LayerNorm or GroupNorm, or "
                            "set shards = 1")
+        self._experts = experts
+        self._placement = [] if experts is None else experts._placement(self.shards, len(self.domains))
         state = State(model, optimizer, scheduler, buffers == "reduced")
         # Buffers come first: they are final last, and what is last in memory leaves first.
         self._reduced = state.buffers() if buffers == "reduced" else []
@@ -530,7 +606,9 @@ class Job:
             _library.SAVE_LOCAL(lambda _, step, to, size: self._guarded(self._save_local, step, to, size)),
             _library.LOAD_LOCAL(lambda _, given, size: self._guarded(self._load_local, given, size)),
             self._model_name.encode(), self._parameters, *self._fingerprint(),
-            json.dumps(self._state.table(self._model_name)).encode())
+            json.dumps(self._state.table(self._model_name)).encode(),
+            *(self._experts[:3] if self._experts else (0, 0, 0)),
+            (ctypes.c_int32 * len(self._placement))(*self._placement))
         self._need(self._library.start(self._rank, ctypes.byref(self._program)))
 
     def _fingerprint(self) -> Tuple[int, bytes]:
@@ -626,11 +704,12 @@ class Job:
             if not final:  # it had no part in the last batch's loss
                 self._offer(at)
         count = len(self.domains)
-        scalars = step._scalars
+        scalars, chosen = step._scalars, step._expert_counts()
         figures = _library.Figures(
             sum(loss), sum(tokens), (ctypes.c_double * count)(*loss), (ctypes.c_uint64 * count)(*tokens),
             len(scalars), (ctypes.c_char_p * len(scalars))(*(name.encode() for name in scalars)),
-            (ctypes.c_double * len(scalars))(*scalars.values()))
+            (ctypes.c_double * len(scalars))(*scalars.values()),
+            None if chosen is None else (ctypes.c_uint64 * chosen.numel())(*chosen.flatten().tolist()))
         self._library.computed(self._rank, ctypes.byref(figures))
 
     def _offer_buffers(self, tokens: int) -> None:

@@ -49,7 +49,9 @@ class Program(c.Structure):
                 ("gather", MOVE), ("scatter", MOVE), ("update", UPDATE),
                 ("save_local", SAVE_LOCAL), ("load_local", LOAD_LOCAL),
                 ("model", c.c_char_p), ("parameters", c.c_uint64),
-                ("data_hash", c.c_uint64), ("data", c.c_char_p), ("tensors", c.c_char_p)]
+                ("data_hash", c.c_uint64), ("data", c.c_char_p), ("tensors", c.c_char_p),
+                ("moe_layers", c.c_uint32), ("experts", c.c_uint32), ("top_k", c.c_uint32),
+                ("expert_shard", c.POINTER(c.c_int32))]
 
 
 class Range(c.Structure):
@@ -69,7 +71,7 @@ class Figures(c.Structure):
     _fields_ = [("loss", c.c_double), ("tokens", c.c_uint64),
                 ("domain_loss", c.POINTER(c.c_double)), ("domain_tokens", c.POINTER(c.c_uint64)),
                 ("scalars", c.c_uint32), ("scalar_names", c.POINTER(c.c_char_p)),
-                ("scalar_values", c.POINTER(c.c_double))]
+                ("scalar_values", c.POINTER(c.c_double)), ("expert_counts", c.POINTER(c.c_uint64))]
 
 
 _SIGNATURES = {

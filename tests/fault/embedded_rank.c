@@ -96,14 +96,15 @@ int main(void) {
         return ended(rank, bulkhead_rank_error(rank));
     Fit fit = {blocks.state, 0, blocks.state, {job.replica, 0}};
     for (int i = 0; i < kFloats; ++i) fit.weights[i] = (float)i;
-    bulkhead_rank_program program = {sizeof program, &fit,  gather,  scatter, update,    saveLocal,
-                                     loadLocal,      "fit", kFloats, 1,       "numbers", kTensors};
+    bulkhead_rank_program program = {
+        sizeof program, &fit, gather,    scatter,  update, saveLocal, loadLocal, "fit",
+        kFloats,        1,    "numbers", kTensors, 0,      0,         0,         NULL};
     if (bulkhead_rank_start(rank, &program) != 0) return ended(rank, bulkhead_rank_error(rank));
     bulkhead_rank_work work;
     int outcome;
     while ((outcome = bulkhead_rank_next(rank, &work)) == BULKHEAD_RANK_STEP) {
         memset(blocks.gradient, 0, kFloats * sizeof(float));
-        bulkhead_rank_figures figures = {0, 0, NULL, NULL, 0, NULL, NULL};
+        bulkhead_rank_figures figures = {0, 0, NULL, NULL, 0, NULL, NULL, NULL};
         for (uint32_t r = 0; r < work.range_count; ++r)
             for (uint64_t index = work.ranges[r].begin; index < work.ranges[r].end; ++index) {
                 const float target =

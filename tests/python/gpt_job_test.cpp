@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <cmath>
+#include <numeric>
 #include <sstream>
 
 #include "tests/fault/job_test.h"
@@ -282,6 +283,35 @@ TEST_F(Ends, AScriptForTorchftTrainsThroughAKillWithOnlyItsImportsChanged) {
     EXPECT_GT(first, 1.5);
     EXPECT_LT(last, first / 5) << "it learns";
     EXPECT_GT(two, 0) << "the others trained on";
+}
+
+TEST_F(Ends, TheExpertsOfAProgramAreCountedAndStayWhereItPutThem) {
+    start(spec(2, {kPython, std::string(kSource) + "/tests/python/mixture.py"}));
+    const auto loads = await<model::ExpertLoads>();
+    ASSERT_TRUE(loads.has_value());
+    EXPECT_EQ(std::tuple(loads->moeLayers, loads->domains, loads->experts), std::tuple(2u, 1u, 4u));
+    const uint64_t perStep = 2 * 8 * 8 * 2;  // replicas, samples, tokens of one, choices
+    const size_t half = loads->counts.size() / 2;
+    for (const size_t layer : {0, 1}) {
+        const auto first = loads->counts.begin() + static_cast<std::ptrdiff_t>(layer * half);
+        const uint64_t choices =
+            std::accumulate(first, first + static_cast<std::ptrdiff_t>(half), uint64_t{0});
+        EXPECT_GT(choices, 0u);
+        EXPECT_EQ(choices % perStep, 0u);
+    }
+    model::Action move;
+    move.kind = model::ActionKind::kChangeLayout;
+    move.expertShard.assign(8, 0);
+    const auto answer = [&](const model::Action& action) {
+        return std::string(host_->controller().act(run_, action, 0, "", "test").message());
+    };
+    EXPECT_THAT(answer(move), testing::HasSubstr("the job's own program places the experts"));
+    model::Action capture;
+    capture.kind = model::ActionKind::kCaptureRouting;
+    capture.tokens = 100;
+    EXPECT_THAT(answer(capture), testing::HasSubstr("not which token chose which"));
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
 }
 
 TEST_F(Ends, AProgramWithoutTorchIsHopelessAtOnceWhicheverItImportsFirst) {

@@ -326,6 +326,7 @@ class Said:
     def computed(self, rank, figures):
         told = figures._obj
         self.scalars = {told.scalar_names[i]: told.scalar_values[i] for i in range(told.scalars)}
+        self.chosen = [told.expert_counts[i] for i in range(8)] if told.expert_counts else None
         self.figures.append((told.loss, told.tokens, told.domain_loss[0], told.domain_tokens[1]))
 
 
@@ -411,6 +412,46 @@ class LoopTest(unittest.TestCase):
             with self.assertRaises(ValueError):
                 step.log(**{"x" * 65: 1})
         self.assertEqual(said.scalars, {b"accuracy": 0.75, b"largest": 9})
+
+    def test_chosen_experts_are_counted_by_layer_and_domain(self):
+        # Two domains, two layers of two experts; one sample of two is of the second domain.
+        job, said, model, data = job_of([[(0, 0, 1), (1, 0, 2)]], experts=bulkhead.Experts(2, 2, 1))
+        for step in job:
+            for x in step.batches(data, 2):
+                step.experts(1, torch.tensor([[1, 1], [0, 1]][:len(x)]))
+                step.backward(model(x).mean())
+        # The first batch: sample of domain 0 chose 1 and 1, that of domain 1 0 and 1; the second: 1 and 1.
+        self.assertEqual(said.chosen, [0, 0, 0, 0, 0, 2, 1, 3])
+
+    def test_a_rank_that_has_every_sample_tells_of_its_own_experts(self):
+        job, said, model, data = job_of([[(0, 0, 2)]], shard=1, shards=2, whole=True,
+                                        experts=bulkhead.Experts(2, 2, 1, shard=[[0, 1], [1, 0]]))
+        for step in job:
+            for x in step.batches(data, 2):
+                for layer in (0, 1):
+                    step.experts(layer, torch.tensor([0, 1]))
+                step.backward(model(x).mean())
+        self.assertEqual(said.chosen, [0, 1, 0, 0, 1, 0, 0, 0])
+
+    def test_experts_that_are_not_the_models_are_refused(self):
+        for words, chosen in (("expert 0 to 2; expected 0 to 1", torch.tensor([0, 2])),
+                              ("expected whole numbers", torch.tensor([0.5, 1.0])),
+                              ("equally many for each of 2 samples", torch.tensor([0, 1, 1]))):
+            job, said, model, data = job_of([[(0, 0, 2)]], experts=bulkhead.Experts(1, 2, 1))
+            with self.assertRaisesRegex(ValueError, words):
+                for step in job:
+                    for _ in step.batches(data, 2):
+                        step.experts(0, chosen)
+        job, said, model, data = job_of([[(0, 0, 2)]])
+        with self.assertRaisesRegex(RuntimeError, "without register"):
+            for step in job:
+                step.experts(0, torch.tensor([0]))
+        for words, experts in (("lists of 2", bulkhead.Experts(2, 2, 1, shard=[[0, 0]])),
+                               ("names rank 1 of a replica", bulkhead.Experts(1, 2, 1, shard=[[0, 1]])),
+                               ("1 to 2 choices", bulkhead.Experts(1, 2, 3)),
+                               ("1,048,576 counts", bulkhead.Experts(1 << 12, 1 << 8, 1))):
+            with self.assertRaisesRegex(JobError, words):
+                job_of([], experts=experts)
 
     def wrong(self, words, body, steps=((0, 0, 4),)):
         job, said, model, data = job_of([list(steps)])

@@ -194,7 +194,7 @@ void JobCoordinator::sampleFleet() {
 /// The plan is made on another thread, from what the proposer kept of the state: a large one takes
 /// seconds.
 void JobCoordinator::propose() {
-    if (!around_.proposer || !proposed_ || finished_) return;
+    if (!around_.proposer || !proposed_ || finished_ || state_.model.expertsFixed) return;
     const uint64_t step = machine_.committedStep();
     if (state_.phase != model::JobPhase::kTraining || step < proposeFrom_) return;
     ProposalTask task = around_.proposer(state_);

@@ -59,10 +59,11 @@ void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoo
         experts_.describe(*described, static_cast<uint32_t>(beginning_.spec.domains.size()));
         routing_.describe(*described);
         return emit(
-            model::ModelDescribed{
-                {described->name, described->parameters, described->activeParameters,
-                 described->layers, described->moeLayers, described->experts, described->topK,
-                 described->mixtureLayers, described->expertBytes, described->expertShard}},
+            model::ModelDescribed{{described->name, described->parameters,
+                                   described->activeParameters, described->layers,
+                                   described->moeLayers, described->experts, described->topK,
+                                   described->mixtureLayers, described->expertBytes,
+                                   described->expertShard, described->expertsFixed}},
             model::Severity::kInfo);
     }
     (void)incarnation;

@@ -230,6 +230,13 @@ std::string unfit(const JobStatus& status, const std::vector<int32_t>& placement
     return "";
 }
 
+/// Why experts of this job's model cannot be moved, nor tokens be followed; empty when they can.
+std::string fixedExperts(const JobStatus& status) {
+    if (!status.model.expertsFixed) return "";
+    return absl::StrCat("the job's own program places the experts of ", status.model.name,
+                        ", and tells how often each is chosen");
+}
+
 /// Which pin or ban the layout does not keep; empty when it keeps all.
 std::string unkept(const JobStatus& status, const model::Action& action) {
     const uint32_t experts = status.model.experts;
@@ -258,6 +265,11 @@ void layout(Preflight& p, const JobStatus& status, const model::Action& action) 
         refuse(p, std::move(why));
         return;
     }
+    if (const std::string why = fixedExperts(status); !why.empty())
+        return (void)refuse(
+            p, absl::StrCat(why,
+                            ": give it this placement when it is started again (shard= of "
+                            "bulkhead.Experts)"));
     const auto domains = static_cast<uint32_t>(status.spec.domains.size());
     if (const absl::Status s =
             protocol::checkDomainShare(action.domainShare, domains, status.spec.shards);
@@ -318,6 +330,8 @@ void capture(Preflight& p, const JobStatus& status, const model::Action& action)
                    ? "the model has not been built yet; try again after the first "
                      "step"
                    : absl::StrCat("the workload ", status.model.name, " has no experts"));
+    if (const std::string why = fixedExperts(status); !why.empty())
+        return (void)refuse(p, absl::StrCat(why, ", not which token chose which"));
     if (action.tokens == 0 || action.tokens > kMost)
         return (void)refuse(
             p, absl::StrCat("expected 1 to ", kMost, " tokens, found ", action.tokens));

@@ -749,6 +749,8 @@ struct ModelDescribed {
     std::vector<uint32_t> mixtureLayers;  ///< decoder layer, from 0, of each mixture
     uint64_t expertBytes = 0;             ///< parameters and optimizer state of one expert
     std::vector<int32_t> expertShard;     ///< [moeLayer][expert]: where the experts lie now
+    /// They stay there, and counts are all that is told of routing.
+    bool expertsFixed = false;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("name", self.name);
@@ -761,6 +763,7 @@ struct ModelDescribed {
         visit("mixture_layers", self.mixtureLayers);
         visit("expert_bytes", self.expertBytes);
         visit("expert_shard", self.expertShard);
+        visit("experts_fixed", self.expertsFixed);
     }
 };
 

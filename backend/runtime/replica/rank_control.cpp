@@ -406,6 +406,23 @@ void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {
                  std::nullopt});
 }
 
+ExpertTraffic trafficOf(const std::vector<uint64_t>& expertCounts, size_t domains, size_t experts,
+                        const std::vector<int32_t>& placement, int32_t shard) {
+    ExpertTraffic traffic;
+    if (placement.empty()) return traffic;
+    traffic.copies.resize(domains);
+    traffic.remote.resize(domains);
+    const uint64_t* count = expertCounts.data();
+    for (size_t layer = 0; layer < placement.size() / experts; ++layer)
+        for (size_t domain = 0; domain < domains; ++domain)
+            for (size_t expert = 0; expert < experts; ++expert, ++count) {
+                const bool here = placement[layer * experts + expert] == shard;
+                traffic.copies[domain] += *count;
+                traffic.remote[domain] += here ? 0 : *count;
+            }
+    return traffic;
+}
+
 protocol::RankVote ReplicaRank::Impl::figuresOf(const ExchangeResult& result) {
     protocol::RankVote vote;
     vote.exchangeMs = result.exchangeMs;

@@ -166,7 +166,7 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
                  inMs(clock_.now() - start));
     if (leader_) {
         protocol::ModelDescribed described = program_->describe();
-        described.expertShard = expertShard_;
+        if (!described.expertsFixed) described.expertShard = expertShard_;
         reactor_->post([this, described] { sendUp(described); });
     }
     post(done);

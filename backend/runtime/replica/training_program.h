@@ -44,6 +44,11 @@ struct StepFigures {
     std::vector<Scalar> scalars;         ///< of the user's own, at most Scalar::kMost
 };
 
+/// What those counts come to for the rank of `shard`, but for bytes: a choice is remote when its
+/// expert lies on another shard. `placement`: [moeLayer][expert]; empty: there are no experts.
+ExpertTraffic trafficOf(const std::vector<uint64_t>& expertCounts, size_t domains, size_t experts,
+                        const std::vector<int32_t>& placement, int32_t shard);
+
 /// The interface of the training program to ReplicaRank: its state as bytes, its gradient as
 /// floats, and the arithmetic of an update. State bytes and update are opaque to the library; equal
 /// state, gradient and record must give equal state, bit for bit. Thread: all called on the thread

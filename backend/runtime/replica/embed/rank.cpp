@@ -54,6 +54,8 @@ class MemoryProgram final : public TrainingProgram {
     void set(const bulkhead_rank_program& calls) {
         calls_ = calls;
         if (calls.tensors != nullptr) tensors_ = std::make_shared<const std::string>(calls.tensors);
+        const size_t placed = size_t{calls.moe_layers} * calls.experts;
+        placement_.assign(calls.expert_shard, calls.expert_shard + placed);
     }
     void* stateMemory() const { return state_; }
 
@@ -68,7 +70,17 @@ class MemoryProgram final : public TrainingProgram {
         protocol::ModelDescribed model;
         model.name = calls_.model;
         model.parameters = model.activeParameters = calls_.parameters;
+        model.moeLayers = calls_.moe_layers;
+        model.experts = calls_.experts;
+        model.topK = calls_.top_k;
+        model.expertShard = placement_;
+        model.expertsFixed = !placement_.empty();
         return model;
+    }
+    void addExperts(const uint64_t* counts, size_t domains, int32_t shard, StepFigures& to) const {
+        if (counts == nullptr || placement_.empty()) return;
+        to.expertCounts.assign(counts, counts + placement_.size() * domains);
+        to.traffic = trafficOf(to.expertCounts, domains, calls_.experts, placement_, shard);
     }
 
     uint64_t stateBytes() const override { return sizes_.state_bytes; }
@@ -179,6 +191,7 @@ class MemoryProgram final : public TrainingProgram {
     bulkhead_rank_sizes sizes_{};
     bulkhead_rank_program calls_{};
     std::shared_ptr<const std::string> tensors_;
+    std::vector<int32_t> placement_;  ///< [moeLayer][expert]; the program's own matter
     void* state_ = nullptr;
     void* gradient_ = nullptr;
     void* reduced_ = nullptr;
@@ -407,6 +420,7 @@ void bulkhead_rank_computed(bulkhead_rank* rank, const bulkhead_rank_figures* fi
     }
     for (uint32_t i = 0; i < figures->scalars && i < bulkhead::Scalar::kMost; ++i)
         out.scalars.push_back({figures->scalar_names[i], figures->scalar_values[i]});
+    rank->program.addExperts(figures->expert_counts, domains, rank->options.rank.shard, out);
     rank->rank->computed(rank->work.generation, std::move(out));
 }
 

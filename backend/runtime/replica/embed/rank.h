@@ -99,6 +99,10 @@ typedef struct {
     uint64_t data_hash;  /**< must agree across the job; 0 agrees with anything */
     const char* data;    /**< what was hashed, for when it does not agree */
     const char* tensors; /**< the tensor table of the state (docs/checkpoints.md), or NULL */
+    /** Mixture layers, experts in each, and experts that a token chooses in each; 0: there are
+     * none. */
+    uint32_t moe_layers, experts, top_k;
+    const int32_t* expert_shard; /**< [moe_layers][experts]: where each lies, and stays */
 } bulkhead_rank_program;
 
 /** Samples [begin, end) of a domain. */
@@ -131,7 +135,8 @@ typedef struct {
     const uint64_t* domain_tokens;
     uint32_t scalars; /**< figures of the user's own, at most 32 */
     const char* const* scalar_names;
-    const double* scalar_values; /**< means over this rank's contribution */
+    const double* scalar_values;   /**< means over this rank's contribution */
+    const uint64_t* expert_counts; /**< [moe_layers][domains][experts]: how often each was chosen */
 } bulkhead_rank_figures;
 
 enum {

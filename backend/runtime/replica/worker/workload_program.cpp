@@ -358,27 +358,10 @@ absl::StatusOr<StepFigures> WorkloadProgram::figures() {
     figures.tokens = metrics.tokens;
     absl::StatusOr<std::vector<int32_t>> placement = expertShard();
     if (!placement.ok()) return placement.status();
-    figures.traffic = trafficOf(figures, *placement);
+    figures.traffic =
+        trafficOf(figures.expertCounts, corpus_->domains(), info_.experts, *placement, rank_.shard);
     figures.traffic.bytes = metrics.all_to_all_bytes;
     return figures;
-}
-
-ExpertTraffic WorkloadProgram::trafficOf(const StepFigures& figures,
-                                         const std::vector<int32_t>& placement) const {
-    ExpertTraffic traffic;
-    if (placement.empty()) return traffic;
-    const size_t domains = corpus_->domains();
-    traffic.copies.resize(domains);
-    traffic.remote.resize(domains);
-    const uint64_t* count = figures.expertCounts.data();
-    for (size_t layer = 0; layer < info_.moe_layers; ++layer)
-        for (size_t domain = 0; domain < domains; ++domain)
-            for (size_t expert = 0; expert < info_.experts; ++expert, ++count) {
-                const bool here = placement[layer * info_.experts + expert] == rank_.shard;
-                traffic.copies[domain] += *count;
-                traffic.remote[domain] += here ? 0 : *count;
-            }
-    return traffic;
 }
 
 absl::Status WorkloadProgram::copy(void* to, const void* from, size_t bytes, const char* what) {

@@ -88,8 +88,6 @@ class WorkloadProgram final : public TrainingProgram {
     /// Of the micro-batch just computed, until `tokens` are told.
     absl::Status addRouting(const std::vector<std::pair<uint32_t, uint64_t>>& samples, size_t first,
                             uint32_t tokens, std::vector<RoutedSample>& routed);
-    ExpertTraffic trafficOf(const StepFigures& figures,
-                            const std::vector<int32_t>& placement) const;
     void openPlane(const bulkhead_data_plane_api* api);
     absl::StatusOr<const float*> onDevice(std::span<const float> values);
     absl::Status copy(void* to, const void* from, size_t bytes, const char* what);
