@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 
@@ -11,6 +12,8 @@
 
 namespace bulkhead::cli {
 namespace {
+
+constexpr std::array kEnds = {SIGINT, SIGTERM, SIGHUP};
 
 std::atomic<int> interrupts{0};
 
@@ -24,12 +27,12 @@ Interrupts::Interrupts() {
     interrupts = 0;
     struct sigaction action {};
     action.sa_handler = noteInterrupt;
-    ::sigaction(SIGINT, &action, nullptr);
-    ::sigaction(SIGTERM, &action, nullptr);
+    for (size_t i = 0; i < kEnds.size(); ++i) ::sigaction(kEnds[i], &action, &before_[i]);
+    // nohup means it.
+    if (before_[2].sa_handler == SIG_IGN) ::sigaction(kEnds[2], &before_[2], nullptr);
 }
 Interrupts::~Interrupts() {
-    ::signal(SIGINT, SIG_DFL);
-    ::signal(SIGTERM, SIG_DFL);
+    for (size_t i = 0; i < kEnds.size(); ++i) ::sigaction(kEnds[i], &before_[i], nullptr);
 }
 int Interrupts::count() const {
     return interrupts;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <signal.h>
+
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -47,12 +50,16 @@ class Follower {
     std::unique_ptr<client::Watch> watch_;  // last: its callbacks use the rest
 };
 
-/// SIGINT and SIGTERM counted, while it lives, instead of ending the program.
+/// SIGINT, SIGTERM and SIGHUP counted, while it lives, instead of ending the program; a SIGHUP that
+/// was ignored before stays so.
 class Interrupts {
   public:
     Interrupts();
     ~Interrupts();
     int count() const;
+
+  private:
+    std::array<struct sigaction, 3> before_{};
 };
 
 }  // namespace bulkhead::cli

@@ -29,4 +29,16 @@ client::Result<std::optional<model::RunInfo>> newestRun(Session& session) {
     return newest;
 }
 
+client::Result<std::string> resumedFrom(Session& session, const std::string& resume) {
+    if (resume != "latest") return resume;
+    const auto newest = newestRun(session);
+    if (!newest.ok()) return newest.failure();
+    if (newest.value()) return newest.value()->id;
+    return client::Failure{client::FailureCode::kNotFound, "There is no run to go on from",
+                           "None of the recorded runs has committed a step.",
+                           "Leave --resume out to begin anew, or name the --db of the run that is "
+                           "meant, or the manifest.json of a checkpoint.",
+                           false};
+}
+
 }  // namespace bulkhead::cli

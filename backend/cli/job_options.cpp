@@ -29,7 +29,8 @@ void addJobOptions(CLI::App& verb, client::JobSource& job) {
         ->allow_extra_args(false);
     verb.add_option("--set", job.set, "key=value of the job file, e.g. policies.lr=linear")
         ->allow_extra_args(false);
-    verb.add_option("--resume", job.resume, "a checkpoint manifest, or an earlier run's id");
+    verb.add_option("--resume", job.resume,
+                    "a checkpoint manifest, an earlier run's id, or latest");
 }
 
 }  // namespace bulkhead::cli

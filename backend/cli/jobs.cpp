@@ -5,6 +5,7 @@
 
 #include "backend/cli/cli.h"
 #include "backend/cli/follow.h"
+#include "backend/cli/go_on.h"
 #include "backend/cli/job_options.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
@@ -44,14 +45,18 @@ client::Failure startCutOff() {
 }
 
 int start(const Cli& cli, const client::JobSource& source) {
-    const auto text = client::readJob(source);
-    if (!text.ok()) return fail(cli, text.failure());
+    const auto read = client::readJob(source);
+    if (!read.ok()) return fail(cli, read.failure());
     auto session = Session::open(cli);
     if (!session.ok()) return fail(cli, session.failure());
+    const auto from = resumedFrom(*session.value(), source.resume);
+    if (!from.ok()) return fail(cli, from.failure());
+    client::JobText text = read.value();
+    text.resumeFrom = from.value();
     const Interrupts interrupts;
     const auto job = session.value()->awaitUnless<model::JobInfo>(
         interrupts,
-        [&](client::Client& c, auto reply) { c.startJob(text.value(), {}, std::move(reply)); });
+        [&](client::Client& c, auto reply) { c.startJob(text, {}, std::move(reply)); });
     if (!job) return fail(cli, startCutOff());
     if (!job->ok()) return fail(cli, job->failure());
     printJob(cli, job->value());

@@ -213,6 +213,9 @@ client::Result<model::JobInfo> startOrGoOn(Session& session, client::JobSource s
     const auto newest = newestRun(session);
     if (!newest.ok()) return newest.failure();
     if (source.resume.empty() && newest.value()) source.resume = newest.value()->id;
+    const auto from = resumedFrom(session, source.resume);
+    if (!from.ok()) return from.failure();
+    source.resume = from.value();
     const auto text = client::readJob(source);
     if (!text.ok()) return text.failure();
     if (!source.resume.empty())

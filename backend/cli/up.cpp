@@ -121,7 +121,7 @@ void sayHowToGoOn(Session& session) {
 }
 
 client::Result<model::JobInfo> startOrGoOn(Session& session, const UpOptions& options,
-                                           const client::JobText& job) {
+                                           client::JobText job) {
     const auto left = leftUnfinished(session);
     if (!left.ok()) return left.failure();
     const bool failed = left.value() && left.value()->phase == model::JobPhase::kFailed;
@@ -134,6 +134,9 @@ client::Result<model::JobInfo> startOrGoOn(Session& session, const UpOptions& op
         return *left.value();
     }
     if (options.job.resume.empty()) sayHowToGoOn(session);
+    const auto from = resumedFrom(session, job.resumeFrom);
+    if (!from.ok()) return from.failure();
+    job.resumeFrom = from.value();
     return session.await<model::JobInfo>(
         [&](client::Client& c, auto reply) { c.startJob(job, {}, std::move(reply)); });
 }

@@ -636,7 +636,7 @@ TEST_F(WholeJobTest, KilledWholeTheSameCommandGoesOnFromTheLastCheckpoint) {
 
     const pid_t second = spawn(command, dir_ + "/second.out");
     ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() > from; }));
-    ::kill(second, SIGINT);
+    ::kill(second, SIGHUP);
     int status = -1;
     ASSERT_EQ(::waitpid(second, &status, 0), second);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
@@ -655,6 +655,15 @@ TEST_F(WholeJobTest, KilledWholeTheSameCommandGoesOnFromTheLastCheckpoint) {
     EXPECT_GE((*lineage)["body"].value("from_step", uint64_t{0}), 3u) << opened.out;
     EXPECT_LE((*lineage)["body"].value("from_step", from + 1), from) << opened.out;
     EXPECT_EQ(shell(kBin + "/bulkheadctl ledger --check -f " + dir_ + "/run.db").code, 0);
+
+    const std::string end = std::to_string(result->value("steps", uint64_t{0}) + 2);
+    const std::string up = kBin + "/bulkheadctl up " + dir_ + "/small.toml --resume latest --db ";
+    const Ran resumed = shellBoth(up + dir_ + "/run.db --steps " + end);
+    EXPECT_EQ(resumed.code, 0) << resumed.out;
+    EXPECT_THAT(resumed.out, HasSubstr(end + " steps"));
+    const Ran nothing = shellBoth(up + dir_ + "/new.db");
+    EXPECT_EQ(nothing.code, 5) << nothing.out;
+    EXPECT_THAT(nothing.out, HasSubstr("There is no run to go on from"));
 }
 
 TEST_F(WholeJobTest, ACampaignIsFollowedToItsVerdictWhichTheRunFileKeeps) {
