@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cost of a failure on the live demo job: seeded kills in every phase of a step, other faults
-// and the evidence that finds them, FT-HSDP against restarting everybody, what faults do to the
-// loss, and the same kills beside torchft. `./dev bench failover`, see README.md.
+// and the evidence that finds them, FT-HSDP against restarting everybody, and what faults do to the
+// loss. `./dev bench failover`, see README.md.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "bench/failover/faults.h"
 #include "bench/failover/memory.h"
-#include "bench/failover/peer.h"
 #include "bench/report.h"
 
 namespace bulkhead::bench {
@@ -226,41 +224,15 @@ void policies(const Settings& settings, Report& report) {
                    "");
 }
 
-double finalLoss(const Settings& settings, uint64_t seed, uint32_t faults) {
-    auto job = startDemo(settings, "loss", [&](model::JobSpec& spec) {
-        spec.seed = seed;
-        spec.steps = settings.lossSteps;
-    });
-    std::mt19937_64 rng(seed);
-    const uint64_t gap = settings.lossSteps / (faults + 1);
-    for (uint32_t k = 1; k <= faults; ++k) {
-        model::FaultSpec fault = seededKill(rng);
-        fault.atStep = k * gap;
-        (void)value(job->inject(fault));
-    }
-    need(job->wait("end of the run", 900,
-                   [](const model::RunState& s) { return s.finished.has_value(); }));
-    const auto steps = committed(job->events());
-    double sum = 0;
-    const size_t last = std::min<size_t>(30, steps.size());
-    for (size_t i = steps.size() - last; i < steps.size(); ++i) sum += steps[i].loss;
-    return sum / static_cast<double>(last);
-}
-
 void loss(const Settings& settings, Report& report) {
-    std::vector<double> quiet;
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
-        quiet.push_back(finalLoss(settings, seed, 0));
-        report.row({"", "no faults, seed " + std::to_string(seed), "", "", "", "", "",
-                    "final loss " + number(quiet.back(), 4) + " nats/byte"});
-    }
-    const double faulty = finalLoss(settings, 1, 10);
-    report.row({"", "10 kills, seed 1", "", "", "", "", "",
-                "final loss " + number(faulty, 4) + " nats/byte"});
-    const Spread s = spreadOf(quiet);
-    const double mean = (quiet[0] + quiet[1] + quiet[2]) / 3;
-    report.atMost("loss with 10 kills, distance from the mean of three quiet seeds",
-                  std::abs(faulty - mean), std::max(s.max - s.min, 0.02 * mean), "nats/byte");
+    lossUnderKills(
+        [&](uint64_t seed) {
+            return startDemo(settings, "loss", [&](model::JobSpec& spec) {
+                spec.seed = seed;
+                spec.steps = settings.lossSteps;
+            });
+        },
+        settings.lossSteps, 10, report);
 }
 
 }  // namespace
@@ -278,13 +250,8 @@ int main(int argc, char** argv) {
     app.add_option("--policy-seconds", settings.policySeconds);
     app.add_option("--part", settings.parts,
                    "kills, memory, evidence, policies, loss; default all");
-    app.add_option("--peer", settings.peer, "torchft: the kills beside it, in place of the parts")
-        ->check(CLI::IsMember({"torchft"}));
-    app.add_option("--python", settings.python, "interpreter with torchft");
-    app.add_option("--no-peer", settings.whyNoPeer, "why there is no torchft here");
     CLI11_PARSE(app, argc, argv);
 
-    if (!settings.peer.empty()) return besideTorchft(settings).finish(settings.out);
     Report report("failover", {"#", "fault", "found by", "detect ms", "stall ms", "rejoin ms",
                                "wait on joiner ms", "outcome"});
     if (settings.wants("kills")) kills(settings, report);

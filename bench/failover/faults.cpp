@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/failover/faults.h"
 
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
 namespace bulkhead::bench {
 
 uint64_t lastStep(const model::RunState& s) {
@@ -44,6 +48,46 @@ std::vector<PlannedKill> plannedKills(uint64_t seed, uint32_t kills) {
         kill.fault = seededKill(rng);
     }
     return plan;
+}
+
+namespace {
+
+/// The mean of the last 30 steps.
+double finalLoss(DemoJob& job, uint64_t steps, uint32_t kills) {
+    std::mt19937_64 rng(1);
+    for (uint32_t k = 1; k <= kills; ++k) {
+        model::FaultSpec fault = seededKill(rng);
+        fault.shard %= static_cast<int32_t>(job.state().spec.shards);
+        fault.atStep = k * steps / (kills + 1);
+        (void)value(job.inject(fault));
+    }
+    need(job.wait("end of the run", 900,
+                  [](const model::RunState& s) { return s.finished.has_value(); }));
+    const auto done = committed(job.events());
+    double sum = 0;
+    const size_t last = std::min<size_t>(30, done.size());
+    for (size_t i = done.size() - last; i < done.size(); ++i) sum += done[i].loss;
+    return sum / static_cast<double>(last);
+}
+
+}  // namespace
+
+void lossUnderKills(const std::function<std::unique_ptr<DemoJob>(uint64_t seed)>& start,
+                    uint64_t steps, uint32_t kills, Report& report) {
+    std::vector<double> quiet;
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+        quiet.push_back(finalLoss(*start(seed), steps, 0));
+        report.note(absl::StrCat("no faults, seed ", seed, ": final loss ", number(quiet.back(), 4),
+                                 " nats/byte"));
+    }
+    const double faulty = finalLoss(*start(1), steps, kills);
+    report.note(
+        absl::StrCat(kills, " kills, seed 1: final loss ", number(faulty, 4), " nats/byte"));
+    const Spread s = spreadOf(quiet);
+    const double mean = (quiet[0] + quiet[1] + quiet[2]) / 3;
+    report.atMost(
+        absl::StrCat("loss with ", kills, " kills, distance from the mean of three quiet seeds"),
+        std::abs(faulty - mean), std::max(s.max - s.min, 0.02 * mean), "nats/byte");
 }
 
 const model::IncidentClosed* closedOf(const std::vector<model::Event>& events, uint64_t incident) {

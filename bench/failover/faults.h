@@ -23,9 +23,6 @@ struct Settings : Place {
     double policySeconds = 60;
     std::vector<double> memoryGb = {0.1, 1, 4};  ///< of a killed rank, ascending
     std::vector<std::string> parts;
-    std::string peer;       ///< "torchft", or empty
-    std::string python;     ///< interpreter that has it
-    std::string whyNoPeer;  ///< where it could not be installed
     bool wants(const std::string& part) const {
         return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
     }
@@ -56,6 +53,11 @@ std::vector<model::Event> throughFault(DemoJob& job, const model::FaultSpec& fau
 /// The incident that `fault` caused, once it is open.
 std::optional<model::IncidentOpened> incidentOf(const std::vector<model::Event>& events,
                                                 uint64_t fault);
+/// Three seeds without a fault and the first of them with so many kills at equal distances, each to
+/// the end of its `steps`: rows, and the bar that kills move the loss no further than seeds do.
+void lossUnderKills(const std::function<std::unique_ptr<DemoJob>(uint64_t seed)>& start,
+                    uint64_t steps, uint32_t kills, Report& report);
+
 const model::IncidentClosed* closedOf(const std::vector<model::Event>& events, uint64_t incident);
 double phaseMs(const std::vector<model::Event>& events, uint64_t incident,
                model::IncidentPhaseKind kind);

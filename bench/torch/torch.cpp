@@ -14,83 +14,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "bench/failover/faults.h"
+#include "bench/torch/gpt_job.h"
+#include "bench/torch/peer.h"
 #include "tests/support/audit.h"
 
 namespace bulkhead::bench {
 namespace {
 
-constexpr uint32_t kReplicas = 4;
-
-struct Options : Settings {
-    uint64_t steps = 30;
-    std::vector<uint32_t> millions = {10};
-};
-
 /// A GPT of about so many million parameters: 12 x layers x width^2 of them in its blocks.
-struct Shape {
-    uint32_t millions = 0;
-    uint32_t layers = 0;
-    uint32_t width = 0;
-    uint32_t batch = 0;
-};
-Shape shapeOf(uint32_t millions) {
-    Shape shape{millions, 6, 64, 2};
-    if (millions >= 50) shape = {millions, 12, 64, 1};
+GptShape shapeOf(uint32_t millions) {
+    GptShape shape{6, 64, 2};
+    if (millions >= 50) shape = {12, 64, 1};
     while (12ull * shape.layers * shape.width * shape.width < millions * 1'000'000ull)
         shape.width += 64;
     return shape;
 }
 
-std::vector<std::string> program(const Options& o, const Shape& s, const std::string& script,
-                                 const std::string& text) {
-    return {o.python,   std::filesystem::absolute(o.root + "/examples/gpt/" + script),
-            "--text",   text,
-            "--epochs", "1",
-            "--layers", absl::StrCat(s.layers),
-            "--width",  absl::StrCat(s.width),
-            "--batch",  absl::StrCat(s.batch)};
-}
-
-/// Text for so many steps of all replicas. Its folder is made.
-std::string textFor(const Options& o, const Shape& s, uint64_t steps) {
-    const std::string path = std::filesystem::absolute(o.out + "/torch-text");
-    std::filesystem::create_directories(o.out);
-    std::ofstream text(path, std::ios::binary);
-    std::mt19937 draw(1);
-    for (uint64_t i = 0; i < 64 * s.batch * kReplicas * steps + 1; ++i)
-        text.put(static_cast<char>('a' + (draw() % 16 & draw() % 16)));
-    if (!text.flush()) die(absl::UnavailableError(path + ": cannot be written"));
-    return path;
-}
-
-std::unique_ptr<DemoJob> startJob(const Options& o, const Shape& s, const std::string& name,
-                                  const std::string& text, uint64_t steps) {
-    const std::string folder = std::filesystem::absolute(o.out + "/torch-" + name);
-    return value(DemoJob::start(o.root, folder, [&](model::JobSpec& spec) {
-        spec = {};
-        spec.name = name;
-        spec.replicas = kReplicas;
-        spec.shards = 1;
-        spec.steps = steps;
-        spec.samplesPerReplica = s.batch;
-        spec.sequenceLength = 64;
-        spec.command = program(o, s, "train_bulkhead.py", text);
-        spec.env = {absl::StrCat("PYTHONPATH=", PYTHON_PACKAGE), "OMP_NUM_THREADS=1"};
-        spec.directory = folder;
-        spec.domains = {{"data", {}}};
-        spec.timeouts.joinMs = spec.timeouts.startMs = spec.timeouts.progressFloorMs = 100'000;
-        spec.timeouts.chunkFloorMs = 60'000;
-        spec.policies.lr = model::LrPolicy::kNone;
-        spec.policies.checkpointEverySteps = 0;
-        spec.policies.restartLimit = 0;
-        spec.checkpointDir = folder + "/checkpoints";
-    }));
-}
-
-void kills(const Options& o, Report& report) {
-    const Shape shape{1, 4, 128, 8};
-    auto job = startJob(o, shape, "kills", textFor(o, shape, 100), 0);
+void kills(const GptOptions& o, Report& report) {
+    auto job = startGpt(o, kKilledGpt, "kills", drawnText(o, kKilledGpt, 100), 0);
     need(job->wait("the first step of all replicas", 120, allContribute));
     std::mt19937_64 rng(o.seed);
     std::vector<double> stalls, returns, exchanges;
@@ -105,7 +46,7 @@ void kills(const Options& o, Report& report) {
         if (closed == nullptr) die(absl::InternalError("a kill left no closed incident"));
         uint64_t without = 0;
         for (const auto& step : committed(events)) {
-            without += step.record.contributors.size() < kReplicas;
+            without += step.record.contributors.size() < kGptReplicas;
             for (const auto& r : step.replicas) exchanges.push_back(r.exchangeMs);
         }
         stalls.push_back(closed->survivorStallMs);
@@ -160,7 +101,7 @@ double memoryOf(const std::string& word) {
         for (double kb = 0; memory >> field;)
             if (field == "Pss:" && memory >> kb) gigabytes += kb / 1e6;
     }
-    return gigabytes / kReplicas;
+    return gigabytes / kGptReplicas;
 }
 
 /// The first steps touch memory for the first time.
@@ -169,8 +110,8 @@ double medianStep(std::vector<double> took) {
     return spreadOf(took).median;
 }
 
-Steady underBulkhead(const Options& o, const Shape& s, const std::string& text) {
-    auto job = startJob(o, s, "steady", text, o.steps);
+Steady underBulkhead(const GptOptions& o, const GptShape& s, const std::string& text) {
+    auto job = startGpt(o, s, "steady", text, o.steps);
     Steady found;
     need(job->wait("all steps", 60 + 20. * double(o.steps), [&](const model::RunState& state) {
         if (lastStep(state) + 2 >= o.steps)
@@ -184,7 +125,7 @@ Steady underBulkhead(const Options& o, const Shape& s, const std::string& text) 
     return found;
 }
 
-Steady underDdp(const Options& o, const Shape& s, const std::string& text) {
+Steady underDdp(const GptOptions& o, const GptShape& s, const std::string& text) {
     std::string line =
         "export OMP_NUM_THREADS=1 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(" + o.python +
         R"( -c 'import socket
@@ -192,8 +133,9 @@ s = socket.socket()
 s.bind(("127.0.0.1", 0))
 print(s.getsockname()[1])')
 for r in 3 2 1; do RANK=$r )" +
-        absl::StrJoin(program(o, s, "train_ddp.py", text), " ") + " > /dev/null & done; RANK=0 " +
-        absl::StrJoin(program(o, s, "train_ddp.py", text), " ") + "; wait";
+        absl::StrJoin(gptProgram(o, s, "train_ddp.py", text), " ") +
+        " --epochs 1 > /dev/null & done; RANK=0 " +
+        absl::StrJoin(gptProgram(o, s, "train_ddp.py", text), " ") + " --epochs 1; wait";
     std::FILE* said = ::popen(line.c_str(), "r");
     Steady found;
     std::vector<double> took;
@@ -212,10 +154,10 @@ for r in 3 2 1; do RANK=$r )" +
     return found;
 }
 
-void steady(const Options& o, Report& report) {
+void steady(const GptOptions& o, Report& report) {
     for (const uint32_t millions : o.millions) {
-        const Shape shape = shapeOf(millions);
-        const std::string text = textFor(o, shape, o.steps);
+        const GptShape shape = shapeOf(millions);
+        const std::string text = drawnText(o, shape, o.steps);
         std::vector<double> ours, theirs;
         double oursGb = 0, theirsGb = 0;
         for (int turn = 0; turn < 3; ++turn) {  // in turn: a machine drifts
@@ -236,6 +178,20 @@ void steady(const Options& o, Report& report) {
     }
 }
 
+void loss(const GptOptions& o, Report& report) {
+    const std::string text =
+        std::filesystem::absolute(o.text.empty() ? o.root + "/LICENSES/GPL-3.0-only.txt" : o.text);
+    lossUnderKills(
+        [&](uint64_t seed) {
+            GptShape shape = kKilledGpt;
+            shape.seed = seed;
+            auto job = startGpt(o, shape, "loss", text, o.lossSteps);
+            need(job->wait("the first step of all replicas", 120, allContribute));
+            return job;
+        },
+        o.lossSteps, o.kills, report);
+}
+
 }  // namespace
 }  // namespace bulkhead::bench
 
@@ -243,19 +199,26 @@ int main(int argc, char** argv) {
     using namespace bulkhead::bench;
     CLI::App app(
         "A PyTorch program under Bulkhead: what kills cost, and what it costs without any");
-    Options options;
-    options.python = "/usr/bin/python3";
+    GptOptions options;
+    options.lossSteps = 400;
     addPlace(app, options);
     app.add_option("--seed", options.seed, "of the kills")->capture_default_str();
     app.add_option("--kills", options.kills)->capture_default_str();
     app.add_option("--steps", options.steps, "of each steady run")->capture_default_str();
     app.add_option("--millions", options.millions, "parameters of the steady runs")
         ->capture_default_str();
-    app.add_option("--part", options.parts, "kills, steady; default: both");
+    app.add_option("--text", options.text, "that the loss is of")->check(CLI::ExistingFile);
+    app.add_option("--loss-steps", options.lossSteps)->capture_default_str();
+    app.add_option("--part", options.parts, "kills, steady, loss; default: all");
+    app.add_option("--peer", options.peer, "torchft: the kills beside it, in place of the parts")
+        ->check(CLI::IsMember({"torchft"}));
+    app.add_option("--no-peer", options.whyNoPeer, "why there is no torchft here");
     app.add_option("--python", options.python, "one that has torch")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
+    if (!options.peer.empty()) return besideTorchft(options).finish(options.out);
     Report report("torch", {"what", "stall ms", "back s", "steps without", "outcome"});
     if (options.wants("kills")) kills(options, report);
     if (options.wants("steady")) steady(options, report);
+    if (options.wants("loss")) loss(options, report);
     return report.finish(options.out);
 }

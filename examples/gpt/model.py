@@ -140,6 +140,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=64, help="bytes of a sample")
     parser.add_argument("--batch", type=int, default=8, help="samples of a replica in one step")
     parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--seed", type=int, default=1, help="of parameters and the order of samples")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     return parser.parse_args()

@@ -7,13 +7,13 @@ from model import GPT, Size, Windows, arguments, loss_of, optimizer_of
 
 args = arguments()
 job = bulkhead.attach()
-torch.manual_seed(1)
+torch.manual_seed(args.seed)
 model = GPT(Size(args.context, args.layers, width=args.width))
 optimizer = optimizer_of(model, args.rate)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
 job.register(model=model, optimizer=optimizer, scheduler=schedule,
              before_update=lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
-windows = Windows(args.text, args.context)
+windows = Windows(args.text, args.context, args.seed)
 data = job.dataset(windows, shuffle=False)
 
 for step in job:

@@ -9,12 +9,12 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 args = arguments()
 distributed.init_process_group("gloo")
-torch.manual_seed(1)
+torch.manual_seed(args.seed)
 model = GPT(Size(args.context, args.layers, width=args.width))
 optimizer = optimizer_of(model, args.rate)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
 model = DistributedDataParallel(model)
-windows = Windows(args.text, args.context)
+windows = Windows(args.text, args.context, args.seed)
 data = DataLoader(windows, args.batch, sampler=DistributedSampler(windows, shuffle=False), drop_last=True)
 
 for epoch in range(args.epochs):

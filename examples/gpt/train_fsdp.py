@@ -10,7 +10,7 @@ from torch.distributed.fsdp import fully_shard
 args = arguments()
 job = bulkhead.attach()
 mesh = job.device_mesh()
-torch.manual_seed(1)
+torch.manual_seed(args.seed)
 model = GPT(Size(args.context, args.layers, width=args.width))
 for block in model.blocks:
     fully_shard(block, mesh=mesh)
@@ -18,7 +18,7 @@ fully_shard(model, mesh=mesh)
 optimizer = optimizer_of(model, args.rate)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
 job.register(model=model, optimizer=optimizer, scheduler=schedule)
-windows = Windows(args.text, args.context)
+windows = Windows(args.text, args.context, args.seed)
 data = job.dataset(windows, shuffle=False)
 
 for step in job:

@@ -9,12 +9,12 @@ from tensor_parallel import parallelize
 args = arguments()
 job = bulkhead.attach()
 job.process_group()
-torch.manual_seed(1)
+torch.manual_seed(args.seed)
 model = parallelize(GPT(Size(args.context, args.layers, width=args.width)), job.shard, job.shards)
 optimizer = optimizer_of(model, args.rate)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
 job.register(model=model, optimizer=optimizer, scheduler=schedule)
-windows = Windows(args.text, args.context)
+windows = Windows(args.text, args.context, args.seed)
 data = job.dataset(windows, shuffle=False, whole=True)
 
 for step in job:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/failover/timeline.h"
+#include "bench/torch/timeline.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/failover/peer.h"
+#include "bench/torch/peer.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "bench/failover/timeline.h"
+#include "absl/strings/str_join.h"
+#include "bench/torch/timeline.h"
 
 namespace bulkhead::bench {
 namespace {
 
-constexpr int32_t kReplicas = 4;
 /// Each job is measured in so many stretches, in turn, so that a drifting machine decides nothing.
 constexpr size_t kTurns = 2;
 
@@ -51,12 +51,9 @@ void append(const std::vector<model::Event>& events, uint32_t samplesPerReplica,
     }
 }
 
-Timeline runOurs(const Settings& settings, const Plan& plan) {
-    uint32_t samples = 0;
-    auto job = startDemo(settings, "beside-torchft", [&](model::JobSpec& spec) {
-        spec.shards = 1;
-        samples = spec.samplesPerReplica;
-    });
+Timeline runOurs(const GptOptions& o, const std::string& text, const Plan& plan) {
+    auto job = startGpt(o, kKilledGpt, "beside-torchft", text, 0);
+    need(job->wait("the first step of all replicas", 120, allContribute));
     waitForSteps(*job, 60);
     for (PlannedKill kill : plan) {
         waitForSteps(*job, kill.stepsBefore);
@@ -66,7 +63,7 @@ Timeline runOurs(const Settings& settings, const Plan& plan) {
     }
     waitForSteps(*job, 5);
     Timeline timeline;
-    append(job->events(), samples, timeline);
+    append(job->events(), kKilledGpt.batch, timeline);
     return timeline;
 }
 
@@ -78,17 +75,19 @@ std::string lastLine(const std::string& path) {
     return last;
 }
 
-absl::StatusOr<Timeline> runTorchft(const Settings& settings, const Bounds& b, const Plan& plan) {
-    const std::string base = settings.folder("torchft");
+absl::StatusOr<Timeline> runTorchft(const GptOptions& o, const std::string& text, const Bounds& b,
+                                    const Plan& plan) {
+    const std::string base = o.folder("torchft");
     nlohmann::json kills = nlohmann::json::array();
     for (const PlannedKill& k : plan)
         kills.push_back({k.stepsBefore, k.fault.replica, k.fault.atPhase});
     std::ofstream(base + "-plan.json") << kills.dump() << std::endl;
     const std::string command = absl::StrCat(
-        settings.python, " ", settings.root, "/bench/failover/torchft_job.py --plan ", base,
-        "-plan.json --out ", base, ".json --replicas ", kReplicas, " --heartbeat-ms ", b.heartbeat,
+        o.python, " ", o.root, "/bench/torch/torchft_job.py --plan ", base, "-plan.json --out ",
+        base, ".json --replicas ", kGptReplicas, " --heartbeat-ms ", b.heartbeat,
         " --heartbeat-timeout-ms ", b.heartbeatTimeout, " --tick-ms ", b.tick, " --join-ms ",
-        b.join, " --gloo-ms ", b.gloo, " 2>", base, ".err");
+        b.join, " --gloo-ms ", b.gloo, " -- ", absl::StrJoin(gptArguments(kKilledGpt, text), " "),
+        " 2>", base, ".err");
     if (std::system(command.c_str()) != 0) return absl::UnavailableError(lastLine(base + ".err"));
     std::ifstream in(base + ".json");
     const auto json = nlohmann::json::parse(in, nullptr, false);
@@ -115,8 +114,8 @@ struct Figures {
 void add(const Timeline& timeline, const std::string& job, const Plan& plan, size_t first,
          Figures& f, Report& report) {
     f.stepMs.push_back(medianStepMs(timeline));
-    f.unplanned += timeline.starts.size() - kReplicas -
-                   std::min(timeline.kills.size(), timeline.starts.size() - kReplicas);
+    f.unplanned += timeline.starts.size() - kGptReplicas -
+                   std::min(timeline.kills.size(), timeline.starts.size() - kGptReplicas);
     for (size_t k = 0; k < std::min(plan.size(), timeline.kills.size()); ++k) {
         const std::string victim =
             absl::StrCat("r", timeline.kills[k].replica, " in ", plan[k].fault.atPhase);
@@ -160,11 +159,12 @@ void compare(const std::string& what, double ours, double theirs, Report& report
 
 }  // namespace
 
-Report besideTorchft(const Settings& settings) {
-    Report report("failover-torchft", {"#", "fault", "job", "stall ms", "batches lost",
-                                       "back after kill ms", "back after restart ms"});
+Report besideTorchft(const GptOptions& o) {
+    Report report("torch-torchft", {"#", "fault", "job", "stall ms", "batches lost",
+                                    "back after kill ms", "back after restart ms"});
     const std::string ours = "Bulkhead";
-    const Plan plan = plannedKills(settings.seed, settings.kills);
+    const std::string text = drawnText(o, kKilledGpt, 100);
+    const Plan plan = plannedKills(o.seed, o.kills);
     std::map<std::string, Figures> figures;
     std::map<std::string, std::string> failed;
     for (size_t turn = 0; turn < kTurns; ++turn) {
@@ -172,19 +172,20 @@ Report besideTorchft(const Settings& settings) {
         const size_t end = (turn + 1) * plan.size() / kTurns;
         const Plan part(plan.begin() + static_cast<ptrdiff_t>(first),
                         plan.begin() + static_cast<ptrdiff_t>(end));
-        add(runOurs(settings, part), ours, part, first, figures[ours], report);
+        add(runOurs(o, text, part), ours, part, first, figures[ours], report);
         for (const Bounds& b : kBounds) {
-            if (!settings.whyNoPeer.empty() || failed.contains(b.name)) continue;
-            const auto timeline = runTorchft(settings, b, part);
+            if (!o.whyNoPeer.empty() || failed.contains(b.name)) continue;
+            const auto timeline = runTorchft(o, text, b, part);
             if (timeline.ok())
                 add(*timeline, b.name, part, first, figures[b.name], report);
             else
                 failed[b.name] = std::string(timeline.status().message());
         }
     }
-    report.note("4 replicas of one process; a process killed is started again at once.");
+    report.note(
+        "examples/gpt as 4 replicas of one process; a process killed is started again at once.");
     for (const auto& [job, f] : figures) summarise(job, f, report);
-    if (!settings.whyNoPeer.empty()) report.note("No torchft here: " + settings.whyNoPeer);
+    if (!o.whyNoPeer.empty()) report.note("No torchft here: " + o.whyNoPeer);
     for (const auto& [job, why] : failed) report.note(job + ": " + why);
     Figures best;
     for (const auto& [job, f] : figures) {

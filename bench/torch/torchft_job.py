@@ -16,8 +16,7 @@ import threading
 import time
 
 PATIENCE_S = 120
-BATCH = 128  # rows of a replica's batch: some tens of ms of one core, as a step of Bulkhead's demo
-LEAST = 2  # replicas; fewer wait, as in Bulkhead's demo
+LEAST = 2  # replicas; fewer wait, as in the job under Bulkhead
 
 
 class Job:
@@ -35,7 +34,7 @@ class Job:
         a = self.args
         command = [sys.executable, os.path.join(os.path.dirname(__file__), "torchft_replica.py"),
                    "--replica", index, "--heartbeat-ms", a.heartbeat_ms,
-                   "--gloo-ms", a.gloo_ms, "--least", LEAST, "--batch", BATCH]
+                   "--replicas", a.replicas, "--gloo-ms", a.gloo_ms, "--least", LEAST, *a.program]
         while not self.ending:
             self.record["starts"].append([time.time_ns(), index])
             process = subprocess.Popen([str(word) for word in command], text=True, stderr=self.log,
@@ -113,6 +112,7 @@ def main():
         parser.add_argument("--" + name, required=True)
     for name in ("replicas", "heartbeat-ms", "heartbeat-timeout-ms", "tick-ms", "join-ms", "gloo-ms"):
         parser.add_argument("--" + name, type=int, required=True)
+    parser.add_argument("program", nargs="*", help="arguments of examples/gpt")
     args = parser.parse_args()
     refusals = os.dup(2)
     log = open(args.out + ".log", "w")
