@@ -27,6 +27,8 @@ absl::Status cannot(const char* what, const std::string& path) {
     return absl::UnavailableError(text);
 }
 
+constexpr const char* kDescriptors = "/proc/self/fd";
+
 bool isThere(const std::string& path) {
     struct stat about {};
     return ::lstat(path.c_str(), &about) == 0;
@@ -55,30 +57,42 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::create(const std::string
         if (!fd.valid()) return cannot("write", path);
         return std::unique_ptr<OutputFile>(new OutputFile(path, "", replace, std::move(fd)));
     }
-    std::string place = isOld ? behindLinks(path) : path;
-    std::string beside;
+    const std::string place = isOld ? behindLinks(path) : path;
+    // A file without a name goes with its process, however that ends.
     UniqueFd fd;
-    // One of an earlier process of the same number may lie there: numbers come again in containers.
-    for (int n = 0; !fd.valid(); ++n) {
-        beside =
-            absl::StrCat(place, ".", ::getpid(), n == 0 ? "" : absl::StrCat("-", n), ".partial");
-        fd = UniqueFd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-        if (!fd.valid() && errno != EEXIST) return cannot("make", beside);
-    }
-    if (isOld && ::fchmod(fd.get(), before.st_mode & 07777) != 0) {
-        absl::Status status = cannot("set the mode of", beside);
-        ::unlink(beside.c_str());
-        return status;
-    }
-    return std::unique_ptr<OutputFile>(
-        new OutputFile(std::move(place), std::move(beside), replace, std::move(fd)));
+    if (::access(kDescriptors, X_OK) == 0)
+        fd = UniqueFd(::open(folderOf(place).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
+    const bool named = !fd.valid();
+    auto file = std::unique_ptr<OutputFile>(
+        new OutputFile(place, absl::StrCat(place, ".", ::getpid()), replace, std::move(fd)));
+    if (named)
+        if (absl::Status s = file->takeName([&](const char* name) {
+                file->fd_ = UniqueFd(::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+                return file->fd_.valid();
+            });
+            !s.ok())
+            return s;
+    if (isOld && ::fchmod(file->fd_.get(), before.st_mode & 07777) != 0)
+        return cannot("set the mode of", place);
+    return file;
 }
 
 OutputFile::OutputFile(std::string path, std::string beside, bool replace, UniqueFd fd)
     : path_(std::move(path)), beside_(std::move(beside)), replace_(replace), fd_(std::move(fd)) {}
 
 OutputFile::~OutputFile() {
-    if (!published_ && !beside_.empty()) ::unlink(beside_.c_str());
+    if (isNamed_) ::unlink(beside_.c_str());
+}
+
+/// One of an earlier process of the same number may lie there: numbers come again in containers.
+absl::Status OutputFile::takeName(const std::function<bool(const char*)>& take) {
+    const std::string stem = beside_;
+    for (int n = 0; !isNamed_; ++n) {
+        beside_ = absl::StrCat(stem, n == 0 ? "" : absl::StrCat("-", n), ".partial");
+        isNamed_ = take(beside_.c_str());
+        if (!isNamed_ && errno != EEXIST) return cannot("make", beside_);
+    }
+    return absl::OkStatus();
 }
 
 absl::Status OutputFile::append(std::string_view bytes) {
@@ -86,7 +100,7 @@ absl::Status OutputFile::append(std::string_view bytes) {
     while (!bytes.empty()) {
         const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return cannot("write", beside_.empty() ? path_ : beside_);
+        if (n <= 0) return cannot("write", path_);
         bytes.remove_prefix(static_cast<size_t>(n));
     }
     return absl::OkStatus();
@@ -94,7 +108,14 @@ absl::Status OutputFile::append(std::string_view bytes) {
 
 absl::Status OutputFile::publish() {
     if (beside_.empty()) return absl::OkStatus();
-    if (::fsync(fd_.get()) != 0) return cannot("sync", beside_);
+    if (::fsync(fd_.get()) != 0) return cannot("sync", path_);
+    if (!isNamed_)
+        if (absl::Status s = takeName([&](const char* name) {
+                const std::string held = absl::StrCat(kDescriptors, "/", fd_.get());
+                return ::linkat(AT_FDCWD, held.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+            });
+            !s.ok())
+            return s;
     int moved = ::renameat2(AT_FDCWD, beside_.c_str(), AT_FDCWD, path_.c_str(),
                             replace_ ? 0 : RENAME_NOREPLACE);
     if (moved != 0 && errno == EEXIST) return alreadyThere(path_);
@@ -103,7 +124,7 @@ absl::Status OutputFile::publish() {
         moved = ::rename(beside_.c_str(), path_.c_str());
     }
     if (moved != 0) return cannot("rename", beside_);
-    published_ = true;
+    isNamed_ = false;
     return diskFiles().syncFolder(folderOf(path_));
 }
 

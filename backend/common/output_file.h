@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <streambuf>
@@ -18,9 +19,10 @@ namespace bulkhead {
 absl::Status alreadyThere(const std::string& path);
 
 /// A file that somebody asked for: it is there whole and durable, or what was there before is.
-/// Until publish() it lies beside its place under another name, which the destructor removes. A
-/// link stays one, and the file it names is replaced; what is no file (a pipe, a device) is written
-/// to. Errors name the path. Thread: externally serialised.
+/// Until publish() it has no name, or, on a file system that cannot do that, lies beside its place
+/// under another one, which the destructor removes. A link stays one, and the file it names is
+/// replaced; what is no file (a pipe, a device) is written to. Errors name the path. Thread:
+/// externally serialised.
 class OutputFile {
   public:
     /// AlreadyExists when something lies at `path`, unless it is to be replaced.
@@ -35,11 +37,15 @@ class OutputFile {
   private:
     OutputFile(std::string path, std::string beside, bool replace, UniqueFd fd);
 
-    const std::string path_, beside_;  ///< without the second what is written is there at once
+    /// Gives it its name beside its place, by `take`, which sets errno.
+    absl::Status takeName(const std::function<bool(const char*)>& take);
+
+    const std::string path_;
+    std::string beside_;  ///< before its end; empty: what is written is there at once
     const bool replace_;
     UniqueFd fd_;
     uint64_t size_ = 0;
-    bool published_ = false;
+    bool isNamed_ = false;  ///< lies beside its place
 };
 
 /// A stream into a file, which goes bad when that cannot be written. Publish the file after a

@@ -2,10 +2,12 @@
 // A file that somebody asked for is there whole, or what was there before is.
 #include "backend/common/output_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -105,6 +107,20 @@ TEST_F(OutputFileTest, aPartOfAnEarlierProcessOfTheSameNumberIsInNobodysWay) {
     std::ofstream(path_ + "." + std::to_string(::getpid()) + ".partial") << "part";
     ASSERT_TRUE(writeWhole(path_, "new").ok());
     EXPECT_EQ(content(path_), "new");
+}
+
+TEST_F(OutputFileTest, aProcessThatIsKilledLeavesNothingWhereFilesCanBeWithoutAName) {
+    const int nameless = ::open(folder_.c_str(), O_WRONLY | O_TMPFILE, 0600);
+    if (nameless >= 0) ::close(nameless);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const auto file = OutputFile::create(path_, true);
+        (void)(*file)->append("part");
+        ::kill(::getpid(), SIGKILL);
+    }
+    ::waitpid(child, nullptr, 0);
+    EXPECT_EQ(content(path_), "old");
+    EXPECT_THAT(names(), testing::SizeIs(nameless >= 0 ? 1 : 2));
 }
 
 TEST_F(OutputFileTest, whatIsNotToBeReplacedIsLeftAlone) {
