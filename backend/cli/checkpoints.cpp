@@ -74,8 +74,8 @@ int exportTensors(const Cli& cli, const ExportArguments& arguments) {
     }
     std::error_code none;
     const fs::path source = fs::path(order.manifest).parent_path();
-    if ((!cli.file.empty() && fs::equivalent(order.out, cli.file, none)) ||
-        fs::equivalent(fs::absolute(order.out).parent_path(), source, none))
+    const fs::path behindLinks = fs::weakly_canonical(order.out, none);
+    if (fs::equivalent(behindLinks.parent_path(), source, none))
         return refuse(cli, kTitle,
                       absl::InvalidArgumentError(absl::StrCat(
                           order.out, " is where the export is read from; choose another place")));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,6 +18,9 @@
 
 namespace bulkhead::interchange {
 namespace {
+
+/// The length of its header, before the header.
+constexpr size_t kSafetensorsStart = 8;
 
 using model::Json;
 using runtime::CheckpointManifest;
@@ -182,6 +186,21 @@ absl::Status writeTorch(OutputFile& out, const CheckpointStates& states, const C
         [&](size_t i) { return states.read(*content.tensors[i]); }, more);
 }
 
+/// What is replaced is what an export makes: whoever mistypes a name keeps his file.
+absl::Status isReplaceable(const FileSystem& files, const std::string& path) {
+    const auto size = files.size(path);
+    if (!size.ok() || *size == 0) return absl::OkStatus();  // a pipe, or nothing is lost
+    std::string head(std::min<uint64_t>(*size, kSafetensorsStart + 1), '\0');
+    if (absl::Status s = files.read(path, 0, std::as_writable_bytes(std::span(head))); !s.ok())
+        return s;
+    if (head.starts_with("PK\3\4") || (head.size() > kSafetensorsStart && head.back() == '{'))
+        return absl::OkStatus();
+    return absl::AlreadyExistsError(
+        absl::StrCat(path,
+                     " is neither a safetensors nor a torch file, and is not replaced; choose "
+                     "another place"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> exportName(const FileSystem& files, const ExportOrder& order) {
@@ -195,6 +214,8 @@ absl::StatusOr<std::string> exportName(const FileSystem& files, const ExportOrde
 }
 
 absl::StatusOr<Exported> exportCheckpoint(const FileSystem& files, const ExportOrder& order) {
+    if (order.replace)
+        if (absl::Status s = isReplaceable(files, order.out); !s.ok()) return s;
     auto states = CheckpointStates::open(files, order.manifest, order.shard);
     if (!states.ok()) return states.status();
     auto out = OutputFile::create(order.out, order.replace);

@@ -34,17 +34,17 @@ bool isRun(const FileSystem& files, const std::string& folder) {
     return files.exists(folder + "/job.json") || files.exists(folder + "/commit.log");
 }
 
-/// Those of a run: in its folder, and where its job says.
+/// Those of a run: in its folder, else where its job says. The job of a copied folder goes on
+/// naming the original's.
 std::vector<Found> ofRun(const FileSystem& files, const std::string& folder) {
-    std::vector<std::string> places{folder + "/checkpoints"};
-    if (const auto text = files.read(folder + "/job.json"); text.ok())
-        if (const auto spec = model::fromJsonText<model::JobSpec>(*text);
-            spec.ok() && !spec->checkpointDir.empty())
-            places.push_back(spec->checkpointDir);
+    std::string place = folder + "/checkpoints";
+    if (!files.exists(place))
+        if (const auto text = files.read(folder + "/job.json"); text.ok())
+            if (const auto spec = model::fromJsonText<model::JobSpec>(*text); spec.ok())
+                place = spec->checkpointDir;
     std::vector<Found> found;
-    for (const std::string& place : places)
-        for (const std::string& path : runtime::listCheckpoints(files, place))
-            add(files, path, found);
+    if (place.empty()) return found;
+    for (const std::string& path : runtime::listCheckpoints(files, place)) add(files, path, found);
     return found;
 }
 
