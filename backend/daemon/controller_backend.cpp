@@ -61,9 +61,13 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
                 return s;
     }
     if (absl::Status status = model::checkData(spec); !status.ok()) return status;
-    if (!resumeFrom.empty())
-        if (absl::Status status = controller_.canResume(resumeFrom, spec); !status.ok())
-            return status;
+    runtime::StartOptions options;
+    options.resumeFrom = resumeFrom;
+    if (!resumeFrom.empty()) {
+        auto damaged = controller_.canResume(resumeFrom, spec);
+        if (!damaged.ok()) return damaged.status();
+        options.passedOver = *std::move(damaged);
+    }
     if (call.gaveUp && call.gaveUp())
         return absl::CancelledError("the caller gave up before the job was started");
     const auto run = history_.open(spec.name, [&](const std::string& name) {
@@ -72,7 +76,8 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
                                          runtime::checkpointsBelow(spec.checkpointDir, name));
     });
     if (!run.ok()) return run.status();
-    auto started = controller_.start(spec, {.run = *run, .resumeFrom = resumeFrom});
+    options.run = *run;
+    auto started = controller_.start(spec, options);
     if (!started.ok()) history_.closeFailed(*run, std::string(started.status().message()));
     return started;
 }

@@ -10,6 +10,7 @@ namespace bulkhead::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CheckpointFilesTest : public WholeJobTest {
   protected:
@@ -79,6 +80,57 @@ print(len(struct.unpack("<1000f", file.read()[begin:end])), len(header))
         ctl(up + "--steps 6 --db next.db --resume w.checkpoint/manifest.json -- ./rank");
     EXPECT_EQ(next.code, 0) << next.out;
     EXPECT_EQ(ctl("checkpoint export -f run.db --to torch --step 9").code, 5);
+}
+
+TEST_F(CheckpointFilesTest, NoExportIsWrittenOverWhatOneIsMadeFrom) {
+    ASSERT_EQ(ctl("up small.toml --shards 2 --steps 5 --db run.db").code, 0);
+    const std::string from = shell("ls -d " + dir_ + "/checkpoints/*/*step*5-*").out;
+    const std::string checkpoint = from.substr(0, from.find('\n'));
+    const auto states = [&] { return shell("cksum " + checkpoint + "/*").out; };
+    const std::string before = states();
+    for (const char* of : {"/shard-0.state", "/manifest.json"}) {
+        std::filesystem::remove(dir_ + "/link");
+        std::filesystem::create_symlink(checkpoint + of, dir_ + "/link");
+        for (const std::string& out : {dir_ + "/link", checkpoint + of}) {
+            const Ran ran = ctl("checkpoint export -f run.db --to safetensors --force -o " + out);
+            EXPECT_NE(ran.code, 0) << out;
+            EXPECT_THAT(ran.out, HasSubstr("Choose another place")) << out;
+        }
+    }
+    EXPECT_EQ(states(), before);
+    for (const char* of : {"run.db", "small.toml"})
+        EXPECT_EQ(ctl("checkpoint export -f run.db --to torch --force -o " + std::string(of)).code,
+                  4);
+    EXPECT_EQ(ctl("ledger --check -f run.db").code, 0);
+}
+
+TEST_F(CheckpointFilesTest, AResumedRunGoesRoundWhatIsDamagedAndIsRefusedWhenNothingIsWhole) {
+    const std::string up = "up small.toml --shards 2 --set policies.checkpoint_every_steps=2 ";
+    ASSERT_EQ(ctl(up + "--steps 6 --name first --db run.db").code, 0);
+    /// A byte of the state of shard 1 in each checkpoint whose folder's name has `word`.
+    const auto damage = [&](const std::string& word) {
+        size_t damaged = 0;
+        for (const auto& at : std::filesystem::recursive_directory_iterator(dir_ + "/checkpoints"))
+            if (at.path().filename() == "shard-1.state" &&
+                at.path().parent_path().filename().string().find(word) != std::string::npos) {
+                std::fstream file(at.path(), std::ios::binary | std::ios::in | std::ios::out);
+                file.seekp(1000);
+                file.put('!');
+                ++damaged;
+            }
+        return damaged;
+    };
+    ASSERT_GE(damage("step000000006"), 1u);
+    const Ran next = ctl(up + "--steps 8 --name next --db run.db --resume first");
+    EXPECT_EQ(next.code, 0) << next.out;
+    const Ran began = ctl("--json events next -f run.db --type run_started");
+    EXPECT_THAT(began.out, HasSubstr("step000000004")) << "the one of step 6 is damaged";
+
+    ASSERT_GE(damage("step"), 2u);
+    const Ran refused = ctl(up + "--steps 8 --name none --db run.db --resume first");
+    EXPECT_EQ(refused.code, 4) << refused.out;
+    EXPECT_THAT(refused.out, HasSubstr("shard-1.state"));
+    EXPECT_THAT(ctl("runs -f run.db").out, Not(HasSubstr("none"))) << "nothing was begun";
 }
 
 }  // namespace

@@ -445,7 +445,7 @@ TEST_F(ControllerTest, ARunThatTrainsIsNotResumedWhateverItHas) {
     host();
     start(spec(0));
     awaitStep(2);
-    const absl::Status refused = host_->controller().canResume(run_, spec(0));
+    const absl::Status refused = host_->controller().canResume(run_, spec(0)).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
     EXPECT_THAT(std::string(refused.message()), HasSubstr("has not ended, it is at step "));
     ASSERT_TRUE(act(model::ActionKind::kStop).ok());

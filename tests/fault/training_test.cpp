@@ -168,8 +168,8 @@ TEST_F(TrainingTest, KilledWholeItResumesExactlyOnce) {
     const auto written = await<model::CheckpointWritten>();
     ASSERT_TRUE(written.has_value());
     awaitStep(15);
-    const absl::Status resumes = host_->controller().canResume(written->path, spec(0, 2, 2));
-    EXPECT_TRUE(resumes.ok()) << resumes << ": by its path as well";
+    const auto resumes = host_->controller().canResume(written->path, spec(0, 2, 2));
+    EXPECT_TRUE(resumes.ok()) << resumes.status() << ": by its path as well";
     host_->killEverything();
     const std::string dir = host_->dir() + "/state/" + run_;
     uint64_t newest = 0;  // of step 10, or a later one by now

@@ -127,7 +127,8 @@ class Controller::Impl {
         JobBeginning beginning;
         if (!options.resumeFrom.empty()) {
             if (absl::Status s = checkLeft(options.resumeFrom); !s.ok()) return s;
-            auto checkpoint = findCheckpoint(files(), options_.stateDir, options.resumeFrom);
+            auto checkpoint =
+                findCheckpoint(files(), options_.stateDir, options.resumeFrom, options.passedOver);
             if (!checkpoint.ok()) return checkpoint.status();
             if (absl::Status s = checkFits(options.resumeFrom, *checkpoint, spec); !s.ok())
                 return s;
@@ -696,21 +697,33 @@ absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
     return run;
 }
 
-absl::Status Controller::canResume(const std::string& from, const model::JobSpec& spec) {
-    auto found = impl_->call([&]() -> absl::StatusOr<FoundCheckpoint> {
-        if (absl::Status s = impl_->checkLeft(from); !s.ok()) return s;
-        return findCheckpoint(impl_->files(), impl_->options_.stateDir, from);
-    });
-    // A file that was named and cannot be used.
-    if (absl::IsDataLoss(found.status()))
-        return absl::InvalidArgumentError(found.status().message());
-    if (!found.ok()) return found.status();
-    if (absl::Status s = checkFits(from, *found, spec); !s.ok()) return s;
-    model::JobSpec own = spec;
-    own.domains = textOf(spec, found->spec);
-    if (absl::Status s = checkText(impl_->files(), own, found->checkpoint.path); !s.ok()) return s;
-    // The ranks of a named run go round what is damaged.
-    return found->checkpoint.path == from ? checkStates(impl_->files(), from) : absl::OkStatus();
+absl::StatusOr<std::vector<std::string>> Controller::canResume(const std::string& from,
+                                                               const model::JobSpec& spec) {
+    std::vector<std::string> damaged;
+    absl::Status newest;
+    while (true) {
+        auto found = impl_->call([&]() -> absl::StatusOr<FoundCheckpoint> {
+            if (absl::Status s = impl_->checkLeft(from); !s.ok()) return s;
+            return findCheckpoint(impl_->files(), impl_->options_.stateDir, from, damaged);
+        });
+        if (!found.ok() && !damaged.empty()) return newest;
+        // A file that was named and cannot be used.
+        if (absl::IsDataLoss(found.status()))
+            return absl::InvalidArgumentError(found.status().message());
+        if (!found.ok()) return found.status();
+        if (absl::Status s = checkFits(from, *found, spec); !s.ok()) return s;
+        model::JobSpec own = spec;
+        own.domains = textOf(spec, found->spec);
+        const std::string& path = found->checkpoint.path;
+        if (absl::Status s = checkText(impl_->files(), own, path); !s.ok()) return s;
+        const absl::Status whole = checkStates(impl_->files(), path);
+        if (whole.ok()) return damaged;
+        if (damaged.empty()) newest = whole;
+        if (path == from || std::find(damaged.begin(), damaged.end(), path) != damaged.end())
+            return newest;
+        spdlog::warn("{} is passed over: {}", path, std::string(whole.message()));
+        damaged.push_back(path);
+    }
 }
 
 absl::StatusOr<std::vector<std::string>> Controller::recover(

@@ -51,6 +51,7 @@ struct StartOptions {
     /// Path of a checkpoint manifest, or the id of an earlier run of this state directory whose
     /// last checkpoint counts. Empty: initialise from the seed.
     std::string resumeFrom;
+    std::vector<std::string> passedOver = {};  ///< checkpoints of that run, as canResume() says
 };
 
 /// Who watches one run. Thread and manners as EventSink: on the controller's thread, must not
@@ -92,8 +93,11 @@ class Controller {
     absl::StatusOr<std::string> start(const model::JobSpec& spec, const StartOptions& options);
 
     /// OK when StartOptions::resumeFrom of a job of `spec` may be `from`; NotFound, or what is
-    /// wrong with that run, its text, or with the files of that manifest, which are read whole.
-    absl::Status canResume(const std::string& from, const model::JobSpec& spec);
+    /// wrong with that run, its text, or its newest checkpoint. Of a run the manifests of
+    /// checkpoints that are damaged, newest first, behind which a whole one lies. Reads the states
+    /// until one is whole: not for the reactor's thread.
+    absl::StatusOr<std::vector<std::string>> canResume(const std::string& from,
+                                                       const model::JobSpec& spec);
 
     /// Takes up again every run of the state directory that had not finished when an earlier
     /// controller ended: ranks still alive are re-adopted, else the run resumes from its last

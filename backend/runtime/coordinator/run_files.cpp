@@ -607,7 +607,8 @@ absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
 }
 
 absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
-                                               const std::string& from) {
+                                               const std::string& from,
+                                               const std::vector<std::string>& without) {
     const std::string runDir = stateDir + "/" + from;
     const bool isRun = checkRunId(from).ok() && bulkhead::runtime::isRun(files, runDir);
     const std::vector<std::string> runs = isRun ? std::vector{from} : runsOf(files, stateDir);
@@ -644,6 +645,8 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
                      checkpointsThere(files, dir, *spec, entries).own))
                 book.add(c);
         }
+        if (isRun)
+            for (const std::string& path : without) book.remove(path);
         for (; const protocol::LogCheckpoint* newest = book.newest(); book.remove(newest->path)) {
             const auto manifest = readManifest(files, newest->path);
             const bool another =

@@ -129,9 +129,10 @@ struct FoundCheckpoint {
 /// The last checkpoint of the run `from`, or the one whose manifest is at the path `from`: of those
 /// that a run of this state directory has logged, or that its ranks wrote when they had no
 /// coordinator; of a damaged log what is whole counts, and what the run gave up while it was away.
-/// NotFound says where it looked.
+/// A run's manifests `without` are not looked at. NotFound says where it looked.
 absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
-                                               const std::string& from);
+                                               const std::string& from,
+                                               const std::vector<std::string>& without = {});
 
 /// InvalidArgument unless a job of `spec` can go on from what was found at `from`.
 absl::Status checkFits(const std::string& from, const FoundCheckpoint& found,
