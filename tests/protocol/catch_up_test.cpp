@@ -589,5 +589,61 @@ TEST_F(CatchUpTest, RanksThatGreetBeforeAndAfterAMoveBuildTheSameModel) {
     EXPECT_EQ(builds, (std::map<int32_t, uint64_t>{{0, 1}, {1, 1}}));
 }
 
+/// A joiner that is eight steps behind for ever, where nobody waits for it.
+class SlowJoinerTest : public CatchUpTest {
+  protected:
+    /// The others commit a step every 100 ms, and it has replayed what `has` says then.
+    template <class Has>
+    bool waitedFor(int steps, Has has) {
+        for (int i = 0; i < steps; ++i) {
+            if (machine->openStep() == 0) return true;
+            commit();
+            pass(100 * kMillisecond);
+            say(2, FetchProgress{2, 2, snapshot, 0, 0, has(machine->committedStep())});
+        }
+        return machine->openStep() == 0;
+    }
+    uint64_t eightBehind(uint64_t committed) const {
+        return std::max(snapshot, committed - std::min<uint64_t>(committed, 8));
+    }
+};
+
+TEST_F(SlowJoinerTest, TheNextQuorumWaitsUntilItHasReplayedWhatItLacks) {
+    replaying();
+    ASSERT_TRUE(waitedFor(60, [this](uint64_t c) { return eightBehind(c); }));
+    EXPECT_EQ(machine->phase(), JobPhase::kWaiting);
+    EXPECT_THAT(machine->explanation(), HasSubstr("waiting for r2, "));
+    EXPECT_THAT(machine->explanation(), HasSubstr("would never catch up"));
+    const uint64_t committed = machine->committedStep();
+    say(2, following(2, committed));
+    tell({0, 1}, committed);
+    ASSERT_EQ(machine->openStep(), committed + 1) << machine->explanation();
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 1, 2));
+}
+
+TEST_F(SlowJoinerTest, TheOthersGoOnWithoutOneThatDoesNotComeAndDoNotWaitAgainSoon) {
+    replaying();
+    const auto eight = [this](uint64_t c) { return eightBehind(c); };
+    ASSERT_TRUE(waitedFor(60, eight));
+    const MonoNs since = now;
+    while (machine->openStep() == 0 && now - since < 10 * kSecond) pass(100 * kMillisecond);
+    EXPECT_LT(now - since, 4 * kSecond) << "twice what it needs, and four beats";
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 1));
+    EXPECT_FALSE(waitedFor(300, eight));
+}
+
+TEST_F(SlowJoinerTest, NobodyWaitsForOneThatGains) {
+    replaying();
+    waitedFor(30, [this](uint64_t) { return snapshot; });
+    uint64_t has = snapshot;
+    EXPECT_FALSE(waitedFor(25, [&](uint64_t) { return has += 2; }));
+}
+
+TEST_F(SlowJoinerTest, NobodyWaitsLongForOneThatIsFarBehind) {
+    replaying();
+    waitedFor(40, [this](uint64_t) { return snapshot; });
+    EXPECT_FALSE(waitedFor(100, [](uint64_t c) { return c - 40; }));
+}
+
 }  // namespace
 }  // namespace bulkhead::protocol

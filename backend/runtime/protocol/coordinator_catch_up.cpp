@@ -13,6 +13,13 @@ constexpr MonoNs kSourcePatience = 200 * kMillisecond;
 constexpr size_t kClaimsKept = 16;
 constexpr size_t kDropsKept = 8;
 constexpr uint32_t kDisprovedAreTooMany = 3;
+/// Whether a joiner gains is seen over so long and so many steps.
+constexpr MonoNs kGainTime = kSecond;
+constexpr uint64_t kGainSteps = 10;
+/// The others wait for one that does not gain no longer than this and four of their steps, and
+/// then train at least so many times as long.
+constexpr MonoNs kWaitMost = kSecond;
+constexpr int64_t kTrainBetweenWaits = 50;
 
 }  // namespace
 
@@ -282,6 +289,26 @@ bool CoordinatorMachine::Impl::owesSnapshot(const Replica& r) const {
            now_ - r.owesSnapshotSince > options_.timeouts.fetchMs * kMillisecond;
 }
 
+/// A joiner that replays a step no faster than the others make one would never be one of them.
+/// What it lacks is replayed in a moment in which nothing new comes.
+void CoordinatorMachine::Impl::seeWhetherItGains(Replica& r) {
+    const auto before = r.lookedAt;
+    const MonoNs took = now_ - before.at;
+    if (before.at != 0 && (took < kGainTime || committed_ < before.committed + kGainSteps)) return;
+    r.lookedAt = {now_, committed_, r.step};
+    if (before.at == 0 || r.step <= before.step || r.step >= committed_) return;
+    const auto made = static_cast<MonoNs>(committed_ - before.committed);
+    const auto replayed = static_cast<MonoNs>(r.step - before.step);
+    const MonoNs needs = static_cast<MonoNs>(committed_ - r.step) * took / replayed;
+    const bool full = open_ && open_->ballot.contributors.size() >= options_.replicas;
+    if (replayed > made || full || r.leaves() || waitFor_ || now_ < waitAgainFrom_ ||
+        needs > kWaitMost + 4 * took / made)
+        return;
+    const MonoNs wait = 2 * needs + 4 * options_.timeouts.beatMs * kMillisecond;
+    waitFor_ = {r.id, r.incarnation, now_ + wait};
+    waitAgainFrom_ = now_ + (1 + kTrainBetweenWaits) * wait;
+}
+
 /// Snapshots that never come, and joiners that stand still.
 void CoordinatorMachine::Impl::scanJoiners() {
     askForHashes();
@@ -300,6 +327,7 @@ void CoordinatorMachine::Impl::scanJoiners() {
             if (stale && served) planFetch(r, "its snapshot did not come");
             continue;
         }
+        if (r.stage == Stage::kReplaying && !isSpare(r)) seeWhetherItGains(r);
         // A follower has nothing to get on with before the next commit.
         if (r.following && r.step >= committed_) continue;
         const MonoNs since = r.following ? std::max(r.advancedAt, lastCommitAt_) : r.advancedAt;

@@ -48,6 +48,12 @@ struct CatchUp {
     bool following = false;
     bool proven = false;
     std::map<uint64_t, Hashes> claims;  ///< a joiner's hashes that nobody could confirm yet
+    /// As it was when somebody looked whether it gains on those who train; at 0: nobody has.
+    struct Replayed {
+        MonoNs at = 0;
+        uint64_t committed = 0;
+        uint64_t step = 0;
+    } lookedAt;
 };
 
 /// Values of one incarnation of a replica; the next begins with none of them.
@@ -384,6 +390,7 @@ class CoordinatorMachine::Impl : Lineage {
     void prove(Replica& r);
     void proveAll();
     void scanJoiners();
+    void seeWhetherItGains(Replica& r);
 
     // -- coordinator_recovery.cpp
     void restore(const RecoveredState& past);
@@ -484,6 +491,13 @@ class CoordinatorMachine::Impl : Lineage {
     MonoNs lastCommitAt_ = 0;  ///< when the last commit was decided
     MonoNs nextScan_ = 0;
     MonoNs decideAgain_ = 0;
+    struct WaitFor {
+        int32_t replica = 0;
+        uint32_t incarnation = 0;
+        MonoNs until = 0;
+    };
+    std::optional<WaitFor> waitFor_;  ///< a joiner that would not catch up otherwise
+    MonoNs waitAgainFrom_ = 0;
     MonoNs toldWake_ = 0;
     MonoNs phaseToldAt_ = 0;
     std::map<uint64_t, double> productiveMs_;  ///< by step of this lineage

@@ -100,6 +100,14 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         }
         state.candidates.push_back(c);
     }
+    if (waitFor_) {
+        const Replica& r = replicas_[static_cast<size_t>(waitFor_->replica)];
+        if (r.incarnation != waitFor_->incarnation || r.stage != Stage::kReplaying ||
+            now_ >= waitFor_->until)
+            waitFor_.reset();
+        else
+            state.waitFor = {r.id, waitFor_->until};
+    }
     return quorumCompute(now_, state, options_);
 }
 

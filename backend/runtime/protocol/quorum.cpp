@@ -220,6 +220,15 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
                          waited.empty() ? whatElse(state) : describeAll(now, waited));
         return d;
     }
+    if (state.waitFor && now < state.waitFor->second &&
+        !std::binary_search(d.contributors.begin(), d.contributors.end(), state.waitFor->first)) {
+        const auto [replica, until] = *state.waitFor;
+        d.decideAgain = until;
+        d.explanation = absl::StrCat(
+            "step ", state.step, ": waiting for r", replica, ", ", seconds(until - now),
+            " left: it replays no faster than the others train, and would never catch up");
+        return d;
+    }
     d.issue = true;
     explainIssue(state, options, d);
     return d;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/common/clock.h"
@@ -46,6 +47,8 @@ struct QuorumState {
     bool paused = false;      ///< by the operator
     uint64_t checkpoint = 0;  ///< step of the newest one; 0: none
     std::vector<QuorumCandidate> candidates;  ///< ascending by replica
+    /// A joiner that would not catch up while the others train, and until when it is waited for.
+    std::optional<std::pair<int32_t, MonoNs>> waitFor = {};
 };
 
 struct QuorumDecision {
@@ -68,7 +71,7 @@ struct QuorumDecision {
 /// is late by a step and costs nobody else one. Of more than Options::replicas those who are up to
 /// date come first, then those who have entered, then the lower numbers; the others stay in
 /// reserve. At the start everybody is waited for until
-/// Timeouts::joinMs, later nobody is. Below min_replicas (at least 1) it waits.
+/// Timeouts::joinMs, later nobody is but `waitFor`. Below min_replicas (at least 1) it waits.
 QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options& options);
 
 /// none: 1; linear: contributors/replicas; sqrt: its root. 1 under batch = constant.
