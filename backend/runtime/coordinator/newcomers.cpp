@@ -143,7 +143,8 @@ bool Newcomers::isNews(const std::string& why) {
 }
 
 void Newcomers::say(const ControlChannel& channel, const std::string& why) {
-    if (isNews(why)) spdlog::warn("{} was sent away: {}; this is said once", channel.peer(), why);
+    if (isNews(why))
+        spdlog::warn("{} was sent away: {} (each reason is said once)", channel.peer(), why);
 }
 
 std::unique_ptr<ControlChannel> Newcomers::take(uint64_t id) {
