@@ -137,6 +137,20 @@ TEST_F(OrdersTest, AStepThatDoesNotEndHoldsAStopUpForSoLong) {
     EXPECT_THAT(askedToWrite(), SizeIs(1)) << "of the last step that counts";
 }
 
+/// An interpreter takes seconds to end, and beats no more.
+TEST_F(OrdersTest, WhoeverWasToldToLeaveIsNotMissed) {
+    train(2);
+    stop(false, "operator bo");
+    commit();
+    ASSERT_THAT(sentNow<Leave>(1), SizeIs(1));
+    pass(9 * kSecond, {0, 1, 2});
+    EXPECT_THAT(facts<fact::IncidentOpened>(), IsEmpty());
+    EXPECT_THAT(sentTo<Expelled>(1), IsEmpty());
+    EXPECT_EQ(machine->phase(), JobPhase::kStopping);
+    pass(2 * kSecond, {0, 1, 2});
+    EXPECT_EQ(machine->phase(), JobPhase::kFinished) << "the stop has a limit";
+}
+
 TEST_F(OrdersTest, AStopWaitsForNoSuspectWhenSomebodyWhoAnswersHoldsTheState) {
     options.timeouts.massPauseMs = 5000;
     train(3);

@@ -174,10 +174,12 @@ void CoordinatorMachine::Impl::scan() {
         for (const Replica& r : replicas_) nobodyTold.unheard.emplace(r.id, "");
         on(nobodyTold);
     }
-    judgeSilent();
-    judgeAccused();
-    judgeSuspects();
-    scanJoiners();
+    if (!leaving_) {  // whoever was told to leave is silent, and has until the stop's own limit
+        judgeSilent();
+        judgeAccused();
+        judgeSuspects();
+        scanJoiners();
+    }
     advance();
 }
 
