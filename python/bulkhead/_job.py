@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import faulthandler
 import hashlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -30,7 +32,7 @@ def attach() -> "Job":
     """The job that this process is a rank of, from what its agent said in the environment.
 
     Takes the life lock and handles SIGTERM, so call it on the main thread, before torch computes
-    anything. Seeds torch with the job's seed: a model that is built next has the same parameters
+    anything. SIGQUIT has it write where each of its threads stands, into the job's output. Seeds torch with the job's seed: a model that is built next has the same parameters
     on every replica. Sets torch to one thread unless OMP_NUM_THREADS says otherwise.
 
     JobError when no agent started this process, or when it has attached before.
@@ -50,6 +52,7 @@ def attach() -> "Job":
         torch.set_num_threads(1)
     _attached = Job(library, rank)
     _ends.mind_forks(_attached._forked)
+    faulthandler.register(signal.SIGQUIT, file=sys.__stderr__, all_threads=True)
     return _attached
 
 

@@ -314,6 +314,20 @@ TEST_F(Ends, TheExpertsOfAProgramAreCountedAndStayWhereItPutThem) {
     expectFinishedWell();
 }
 
+TEST_F(Ends, ASignalShowsWhereEachThreadOfARankStands) {
+    start(spec(2, {kPython, std::string(kSource) + "/tests/python/mixture.py"}));
+    awaitStep(3);
+    ASSERT_EQ(::kill(static_cast<pid_t>(all<model::RankStarted>().front().pid), SIGQUIT), 0);
+    const auto said = await<model::RankOutput>([](const model::RankOutput& line) {
+        return line.line.find("mixture.py\", line ") != std::string::npos;
+    });
+    EXPECT_TRUE(said.has_value());
+    awaitStep(all<model::StepCommitted>().back().record.step + 3);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+}
+
 TEST_F(Ends, AProgramWithoutTorchIsHopelessAtOnceWhicheverItImportsFirst) {
     const std::string first = "import bulkhead", other = "import no_such_torch, bulkhead";
     for (const auto& [imports, words] :
