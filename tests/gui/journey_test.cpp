@@ -19,7 +19,7 @@
 #include "app/views/runs_view.h"
 #include "app/views/status_strip.h"
 #include "tests/app/support/console.h"
-#include "tests/app/support/sample_run_file.h"
+#include "tests/support/made_run_file.h"
 
 /// Whole ways through the real window with real daemons and workers.
 namespace bulkhead::ui {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-only
-#include "tests/app/support/sample_run_file.h"
+#include "tests/support/made_run_file.h"
 
 #include <cstdio>
 #include <cstdlib>
