@@ -7,11 +7,26 @@
 #include "backend/model/names.h"
 
 namespace bulkhead::history {
+namespace {
+
+/// Making one costs more than most events: each thread keeps its own.
+template <auto create, auto release>
+auto* contextOfThread() {
+    struct Context {
+        decltype(create()) made = create();
+        ~Context() { release(made); }
+    };
+    static thread_local const Context context;
+    return context.made;
+}
+
+}  // namespace
 
 std::string compress(std::string_view bytes, int level) {
     std::string frame(ZSTD_compressBound(bytes.size()), '\0');
     const size_t size =
-        ZSTD_compress(frame.data(), frame.size(), bytes.data(), bytes.size(), level);
+        ZSTD_compressCCtx(contextOfThread<ZSTD_createCCtx, ZSTD_freeCCtx>(), frame.data(),
+                          frame.size(), bytes.data(), bytes.size(), level);
     if (ZSTD_isError(size)) return {};
     frame.resize(size);
     return frame;
@@ -23,7 +38,8 @@ absl::StatusOr<std::string> decompress(std::string_view frame) {
     if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN || size > kMost)
         return absl::DataLossError("a compressed value is damaged");
     std::string bytes(static_cast<size_t>(size), '\0');
-    const size_t got = ZSTD_decompress(bytes.data(), bytes.size(), frame.data(), frame.size());
+    const size_t got = ZSTD_decompressDCtx(contextOfThread<ZSTD_createDCtx, ZSTD_freeDCtx>(),
+                                           bytes.data(), bytes.size(), frame.data(), frame.size());
     if (ZSTD_isError(got) || got != bytes.size())
         return absl::DataLossError("a compressed value is damaged");
     return bytes;

@@ -136,9 +136,14 @@ void Batch::fold(model::RunState& state, model::Event event) {
             }
         },
         event.body);
-    rows.push_back(rowOf(event));
-    bytes += rows.back().bytes();
     events.push_back(std::move(event));
+}
+
+void Batch::makeRows() {
+    for (const model::Event& event : events) {
+        rows.push_back(rowOf(event));
+        bytes += rows.back().bytes();
+    }
 }
 
 RunTables::RunTables(SQLite::Database& db, int64_t run)

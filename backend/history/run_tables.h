@@ -18,15 +18,17 @@ namespace bulkhead::history {
 /// Events folded into a state, with what the tables need to know of that fold.
 struct Batch {
     std::vector<model::Event> events;
-    std::vector<EventRow> rows;    ///< of `events`
+    std::vector<EventRow> rows;    ///< of `events`, once they are made
     std::set<uint64_t> incidents;  ///< touched
     std::set<uint64_t> faults;     ///< touched
     std::set<uint64_t> rollbacks;  ///< seq of LineageOpened events that went back
     std::string keyframe;          ///< of the state after the batch; empty: none
-    size_t bytes = 0;
+    size_t bytes = 0;              ///< of the rows
 
     /// Folds `event` into `state` and notes what it touched.
     void fold(model::RunState& state, model::Event event);
+    /// RunTables::write() needs them, writeDerived() does not, and they cost more than the fold.
+    void makeRows();
 };
 
 struct Gap {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
-#include <map>
+#include <set>
 #include <thread>
 
 #include "backend/history/event_row.h"
@@ -110,21 +110,24 @@ void findDifferences(SQLite::Database& stored, SQLite::Database& rebuilt, int64_
     }
 }
 
-/// Keyframes of this program's making, by seq.
-std::map<uint64_t, std::string> keyframesOf(SQLite::Database& db, int64_t run) {
-    std::map<uint64_t, std::string> out;
-    SQLite::Statement query(db, "SELECT seq, state FROM keyframes WHERE run = ?");
+/// The events behind which a keyframe stands, by seq.
+std::set<uint64_t> keyframesOf(SQLite::Database& db, int64_t run) {
+    std::set<uint64_t> out;
+    SQLite::Statement query(db, "SELECT seq FROM keyframes WHERE run = ?");
     query.bind(1, run);
-    while (query.executeStep()) {
-        const SQLite::Column state = query.getColumn(1);
-        out[static_cast<uint64_t>(query.getColumn(0).getInt64())] = std::string(
-            static_cast<const char*>(state.getBlob()), static_cast<size_t>(state.getBytes()));
-    }
+    while (query.executeStep()) out.insert(static_cast<uint64_t>(query.getColumn(0).getInt64()));
     return out;
 }
 
-std::string keyframeProblem(const std::string& frame, const model::RunState& state) {
-    const auto bytes = decompress(frame);
+/// All of them together may be as large as the events: each is read in its turn.
+std::string keyframeProblem(SQLite::Database& db, int64_t run, const model::RunState& state) {
+    SQLite::Statement query(db, "SELECT state FROM keyframes WHERE run = ? AND seq = ?");
+    query.bind(1, run);
+    query.bind(2, asKey(state.seq));
+    query.executeStep();
+    const SQLite::Column frame = query.getColumn(0);
+    const auto bytes = decompress(
+        {static_cast<const char*>(frame.getBlob()), static_cast<size_t>(frame.getBytes())});
     if (!bytes.ok()) return concat("the keyframe at ", state.seq, " is damaged");
     const auto decoded = model::decodeKeyframe(*bytes);
     if (decoded.status().code() == absl::StatusCode::kFailedPrecondition) return {};
@@ -205,7 +208,7 @@ std::vector<LedgerFinding> SqliteRunReader::examine(
     if (intact != "ok") out.push_back({0, concat("SQLite says: ", intact), kRestore});
 
     Rebuilt rebuilt(runId);
-    const std::map<uint64_t, std::string> keyframes = keyframesOf(*db_, runId);
+    const std::set<uint64_t> keyframes = keyframesOf(*db_, runId);
     uint64_t step = 0;
     const auto wrong = [&](const auto&... words) {
         out.push_back({step, concat(words..., step > 0 ? concat(" (behind step ", step, ")") : ""),
@@ -235,9 +238,8 @@ std::vector<LedgerFinding> SqliteRunReader::examine(
         if (rows.getColumn(4).getString() != model::typeName(event->body) ||
             columnStep != stepOf(event->body).value_or(-1))
             wrong("event ", event->seq, " is another than its columns type and step say");
-        const auto keyframe = keyframes.find(event->seq);
-        if (out.empty() && keyframe != keyframes.end())
-            if (const std::string problem = keyframeProblem(keyframe->second, rebuilt.state());
+        if (out.empty() && keyframes.contains(event->seq))
+            if (const std::string problem = keyframeProblem(*db_, runId, rebuilt.state());
                 !problem.empty())
                 wrong(problem);
         if (const auto* commit = std::get_if<model::StepCommitted>(&event->body))

@@ -251,6 +251,7 @@ class SqliteRunWriter final : public RunWriter {
         }
         Batch batch;
         for (model::Event& event : events) batch.fold(state_, std::move(event));
+        batch.makeRows();
         return batch;
     }
 
