@@ -24,9 +24,11 @@ absl::Status EventBuffer::push(const model::Event& event, int64_t nowNs,
                                                       event.seq, " was lost: ", whyFull));
 }
 
-std::vector<model::Event> EventBuffer::take(size_t limit, int64_t nowNs) {
+std::vector<model::Event> EventBuffer::take(size_t limit, size_t limitBytes, int64_t nowNs) {
     std::vector<model::Event> events;
-    while (!queue_.empty() && events.size() < limit) {
+    size_t taken = 0;
+    while (!queue_.empty() && events.size() < limit && taken < limitBytes) {
+        taken += queue_.front().bytes;
         bytes_ -= queue_.front().bytes;
         events.push_back(std::move(queue_.front().event));
         queue_.pop_front();

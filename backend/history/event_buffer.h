@@ -21,8 +21,9 @@ class EventBuffer {
 
     /// InvalidArgument when `event.seq` is not the next one; ResourceExhausted when it was dropped.
     absl::Status push(const model::Event& event, int64_t nowNs, const std::string& whyFull);
-    /// The oldest, at most `limit`; a gap at their end once there is room for it.
-    std::vector<model::Event> take(size_t limit, int64_t nowNs);
+    /// The oldest, at most `limit`, and none beyond the one that fills `limitBytes`; a gap at their
+    /// end once there is room for it.
+    std::vector<model::Event> take(size_t limit, size_t limitBytes, int64_t nowNs);
 
     bool empty() const { return queue_.empty() && !gap_; }
     size_t size() const { return queue_.size(); }

@@ -77,12 +77,16 @@ struct StoredRun {
 
 struct WriterOptions {
     size_t batchEvents = 512;       ///< a transaction holds at most so many
+    size_t batchBytes = 4u << 20;   ///< and ends with the one that fills these
     uint32_t flushMs = 100;         ///< an event waits at most so long for its transaction
     size_t bufferEvents = 1 << 16;  ///< accepted and not yet durable; beyond it events are lost
     size_t bufferBytes = 64u << 20;
-    uint64_t keyframeEvents = 5000;  ///< a keyframe after so many events at the earliest
-    uint32_t retryMs = 500;          ///< after a write failed
-    std::string uuid;                ///< of a run that is made anew; empty: a new one
+    /// A keyframe after so many events or so many bytes of them as they are stored, whichever come
+    /// first, and not before these are twice those of the keyframe before.
+    uint64_t keyframeEvents = 5000;
+    size_t keyframeBytes = 1u << 20;
+    uint32_t retryMs = 500;  ///< after a write failed
+    std::string uuid;        ///< of a run that is made anew; empty: a new one
     /// A name that is taken although the file does not know it. May be empty.
     std::function<bool(const std::string& name)> isTaken;
     /// Called with the name of a new run before anything of it is made; after an error nothing is,

@@ -245,7 +245,7 @@ class SqliteRunWriter final : public RunWriter {
                 lock, milliseconds(options_.flushMs), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
                     return stopping_ || flushers_ > 0 || buffer_.size() >= options_.batchEvents;
                 });
-            events = buffer_.take(options_.batchEvents, clock_.unixNs());
+            events = buffer_.take(options_.batchEvents, options_.batchBytes, clock_.unixNs());
             turned_ = settled_ && buffer_.empty();
             if (turned_) tail_->turn();
         }
@@ -255,11 +255,14 @@ class SqliteRunWriter final : public RunWriter {
         return batch;
     }
 
-    /// A keyframe costs as much as the state is large: one only after as many bytes of events.
+    /// A keyframe costs as much as the state is large: one only after twice as many bytes of
+    /// events. Who seeks reads the events behind it, so that large ones count by their bytes.
     void addKeyframe(Batch& batch) {
         eventsSinceKeyframe_ += batch.events.size();
         bytesSinceKeyframe_ += batch.bytes;
-        if (eventsSinceKeyframe_ < options_.keyframeEvents) return;
+        if (eventsSinceKeyframe_ < options_.keyframeEvents &&
+            bytesSinceKeyframe_ < options_.keyframeBytes)
+            return;
         if (bytesSinceKeyframe_ < 2 * lastKeyframeBytes_) return;
         batch.keyframe = compress(model::encodeKeyframe(state_));
         lastKeyframeBytes_ = batch.keyframe.size();

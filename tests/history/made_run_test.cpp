@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/made_run.h"
 
+#include <SQLiteCpp/SQLiteCpp.h>
 #include <gmock/gmock.h>
+
+#include <limits>
 
 #include "backend/common/codec.h"
 #include "tests/history/store_fixture.h"
@@ -53,6 +56,32 @@ TEST_F(MadeRunFile, addsUpWithLossesCheckpointsAndRollbacks) {
     EXPECT_EQ(report->twice, 0u);
     EXPECT_EQ(report->open, 0u);
     EXPECT_GT(report->compared, 300u);
+}
+
+/// Keyframes of a run of 800 ranks, whose events are few and large.
+int keyframesOf(const std::filesystem::path& file, std::unique_ptr<RunWriter> writing) {
+    test::RunShape shape;
+    shape.shards = 200;
+    for (const model::Event& event : test::MadeRun(shape).events(30))
+        EXPECT_TRUE(writing->append(event).ok());
+    EXPECT_TRUE(writing->flush().ok());
+    const int64_t run = writing->runId();
+    SQLite::Database db(file.string());
+    SQLite::Statement count(db, "SELECT count(*) FROM keyframes WHERE run = ?");
+    count.bind(1, run);
+    count.executeStep();
+    EXPECT_TRUE((*RunReader::open(file))->verify(run).ok());
+    return count.getColumn(0).getInt();
+}
+
+TEST_F(MadeRunFile, whoSeeksAmongLargeEventsFindsAKeyframeNear) {
+    WriterOptions byEvents;
+    byEvents.keyframeBytes = std::numeric_limits<size_t>::max();
+    EXPECT_EQ(keyframesOf(file_, writer("events", byEvents)), 0);
+    WriterOptions byBytes;
+    byBytes.keyframeBytes = 50'000;
+    byBytes.batchBytes = 1;
+    EXPECT_GE(keyframesOf(file_, writer("bytes", byBytes)), 4);
 }
 
 TEST(MadeRun, isTheSameEveryTimeAndAnotherForAnotherSeed) {
