@@ -8,6 +8,7 @@
 #include <QTimer>
 
 #include "app/views/dock_layout.h"
+#include "bench/console/large_runs.h"
 #include "bench/report.h"
 #include "tests/app/support/console.h"
 
@@ -66,9 +67,14 @@ int main(int argc, char** argv) {
     QApplication app(argc, argv);
     bench::Place place;
     CLI::App line("What the console costs");
+    std::string file;
+    int replaySeconds = 30;
     bench::addPlace(line, place);
+    line.add_option("--open", file, "only open this run file, and print what it cost");
+    line.add_option("--replay", replaySeconds, "seconds of the long run at 100x; 1800 for the bar");
     CLI11_PARSE(line, argc, argv);
     ui::Theme theme(app, ui::Scheme::kDark);
+    if (!file.empty()) return bench::openLargeRun(QString::fromStdString(file), replaySeconds);
     test::Console console;
     QElapsedTimer attach;
     attach.start();
@@ -95,5 +101,6 @@ int main(int argc, char** argv) {
     }
     report.atMost("console with Fleet and Training at 10 Hz", main, 15, "% of one core");
     report.atMost("attach to first full picture", attachS, 1, "s");
+    bench::measureLargeRuns(report, place, replaySeconds);
     return report.finish(place.out);
 }
