@@ -22,6 +22,7 @@ namespace bulkhead::bench {
 namespace {
 
 constexpr int kPatienceMs = 120'000;
+constexpr int kLookMs = 5;
 constexpr double kReplaySpeed = 100;
 
 double secondsOf(clockid_t clock) {
@@ -66,9 +67,11 @@ double memoryOfFamily() {
 
 /// Waits, so that the console's own timers and deliveries decide how long it takes.
 bool waitFor(const std::function<bool()>& condition) {
+    QTimer look;  // without it the last look at the clock may be long ago
+    look.start(kLookMs);
     const double limit = now() + kPatienceMs / 1e3;
     while (!condition() && now() < limit)
-        QCoreApplication::processEvents(QEventLoop::WaitForMoreEvents, 50);
+        QCoreApplication::processEvents(QEventLoop::WaitForMoreEvents);
     return condition();
 }
 
@@ -82,7 +85,7 @@ class LongestBlock {
             if (last_ > 0) longest_ = std::max(longest_, at - last_);
             last_ = at;
         });
-        timer_.start(0);
+        timer_.start(kLookMs);
     }
     double seconds() const { return longest_; }
 
@@ -121,7 +124,7 @@ void replay(test::Console& console, int seconds) {
     });
     LongestBlock block;
     const double end = now() + seconds;
-    while (now() < end) QCoreApplication::processEvents(QEventLoop::WaitForMoreEvents, 50);
+    while (now() < end) QCoreApplication::processEvents(QEventLoop::WaitForMoreEvents);
     print("block_ms", block.seconds() * 1e3);
     print("replayed_steps", static_cast<double>(console.feed.state().counters.commits));
 }
