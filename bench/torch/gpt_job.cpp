@@ -19,7 +19,8 @@ std::vector<std::string> gptArguments(const GptShape& shape, const std::string& 
 std::vector<std::string> gptProgram(const GptOptions& o, const GptShape& shape,
                                     const std::string& script, const std::string& text) {
     std::vector<std::string> words = {
-        o.python, std::filesystem::absolute(o.root + "/examples/gpt/" + script)};
+        std::filesystem::absolute(o.python),
+        std::filesystem::absolute(o.root + "/examples/gpt/" + script)};
     const auto arguments = gptArguments(shape, text);
     words.insert(words.end(), arguments.begin(), arguments.end());
     return words;
