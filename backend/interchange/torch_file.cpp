@@ -222,7 +222,7 @@ class Pickler {
     }
     static bool isList(const TorchValue::Dict& dict) {
         for (size_t i = 0; i < dict.items.size(); ++i)
-            if (dict.items[i].first != PathWord(uint64_t{i})) return false;
+            if (dict.items[i].key != PathWord(uint64_t{i})) return false;
         return dict.list || !dict.items.empty();
     }
     void container(const TorchValue::Dict& dict) {
@@ -300,8 +300,8 @@ TorchValue& TorchValue::at(const std::vector<PathWord>& path) {
 
 TorchValue& TorchValue::Dict::operator[](const PathWord& key) {
     const auto [place, fresh] = places.try_emplace(key, items.size());
-    if (fresh) items.emplace_back(key, TorchValue());
-    return items[place->second].second;
+    if (fresh) items.push_back({key, TorchValue()});
+    return items[place->second].value;
 }
 
 TorchValue TorchValue::ofJson(const std::string& json) {

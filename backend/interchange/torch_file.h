@@ -28,7 +28,8 @@ struct TorchTensor {
 class TorchValue {
   public:
     struct Dict {
-        std::vector<std::pair<runtime::PathWord, TorchValue>> items;
+        struct Item;
+        std::vector<Item> items;
         std::map<runtime::PathWord, size_t> places;  ///< in `items`
         bool ordered = false;                        ///< written as an OrderedDict
         bool list = false;  ///< written as one, as is whatever has all indices from 0 on
@@ -41,6 +42,10 @@ class TorchValue {
     static TorchValue ofJson(const std::string& json);
     /// Likewise of numberJson(): "inf" is a number.
     static TorchValue ofNumber(const std::string& json);
+};
+struct TorchValue::Dict::Item {
+    runtime::PathWord key;
+    TorchValue value;
 };
 
 /// Bytes of storage `number`, asked for once each and in order.
