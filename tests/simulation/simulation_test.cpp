@@ -101,7 +101,8 @@ TEST(SimulationTest, SeedsThatOnceBrokeSomethingStayWhole) {
                                                  {22569453398, 100},
                                                  {22569454254, 100},
                                                  {54179655320, 100},
-                                                 {3252087881, 50}};
+                                                 {3252087881, 50},
+                                                 {896773834, 100}};
     for (const auto& [seed, faults] : found) {
         const Verdict v = runTrial(seed, faults);
         EXPECT_FALSE(v.broken) << storyOf(seed, faults);

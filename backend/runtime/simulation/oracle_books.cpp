@@ -132,15 +132,17 @@ void Oracle::reported(const Report& m) {
             followers_.erase(follower);  // it has begun to contribute
         return;
     }
-    // Overtaken by its own contribution, or by the word that it has begun with one.
+    // Overtaken by its own contribution.
     if (contributed != contributed_.end() && m.step <= contributed->second) return;
-    const auto ready = ready_.find(who);
-    if (ready != ready_.end() && m.step <= ready->second) return;
-    reported_.insert(who);
     const Truth* truth = truthAt(m.lineage, m.step);
     bool wrong = truth == nullptr || m.hashes.size() != options_.shards;
     for (size_t s = 0; !wrong && s < m.hashes.size(); ++s)
         wrong = m.hashes[s] != stateBefore(*truth, s, m.layout);
+    // Overtaken by the word that it has begun to contribute, unless it was sent for the state
+    // since: then its hashes are right.
+    const auto ready = ready_.find(who);
+    if (wrong && ready != ready_.end() && m.step <= ready->second) return;
+    reported_.insert(who);
     const auto [known, fresh] = followers_.try_emplace(who, Follower{m.step, wrong});
     if (fresh || m.step < known->second.step) return;
     known->second = {m.step, wrong && known->second.wrong};
