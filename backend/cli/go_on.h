@@ -15,8 +15,8 @@ client::Result<std::optional<model::JobInfo>> leftUnfinished(Session& session);
 /// The newest run that committed a step; nullopt if there is none.
 client::Result<std::optional<model::RunInfo>> newestRun(Session& session);
 
-/// What `--resume` names in the words of the daemon: "latest" is the newest run, kNotFound without
-/// one; all else is what it is.
+/// Returns what `--resume` names in the words of the daemon: the newest run's id for "latest",
+/// kNotFound without one, and all else as it is.
 client::Result<std::string> resumedFrom(Session& session, const std::string& resume);
 
 }  // namespace bulkhead::cli

@@ -186,7 +186,7 @@ absl::Status writeTorch(OutputFile& out, const CheckpointStates& states, const C
         [&](size_t i) { return states.read(*content.tensors[i]); }, more);
 }
 
-/// What is replaced is what an export makes: whoever mistypes a name keeps his file.
+/// Only files as an export makes them are replaced: whoever mistypes a name keeps the file.
 absl::Status isReplaceable(const FileSystem& files, const std::string& path) {
     const auto size = files.size(path);
     if (!size.ok() || *size == 0) return absl::OkStatus();  // a pipe, or nothing is lost

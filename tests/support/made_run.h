@@ -10,7 +10,7 @@
 
 namespace bulkhead::test {
 
-/// What a made-up run is like. As it stands: the little one that SampleRun is.
+/// The shape of a made-up run; by default the little one that SampleRun is.
 struct RunShape {
     int32_t replicas = 4;
     int32_t shards = 2;

@@ -13,7 +13,7 @@ constexpr MonoNs kSourcePatience = 200 * kMillisecond;
 constexpr size_t kClaimsKept = 16;
 constexpr size_t kDropsKept = 8;
 constexpr uint32_t kDisprovedAreTooMany = 3;
-/// Whether a joiner gains is seen over so long and so many steps.
+/// A joiner's pace is measured over so long and so many steps.
 constexpr MonoNs kGainTime = kSecond;
 constexpr uint64_t kGainSteps = 10;
 /// The others wait for one that does not gain no longer than this and four of their steps, and
@@ -290,7 +290,7 @@ bool CoordinatorMachine::Impl::owesSnapshot(const Replica& r) const {
 }
 
 /// A joiner that replays a step no faster than the others make one would never be one of them.
-/// What it lacks is replayed in a moment in which nothing new comes.
+/// The next quorum waits, so that it replays what it lacks while nothing new comes.
 void CoordinatorMachine::Impl::seeWhetherItGains(Replica& r) {
     const auto before = r.lookedAt;
     const MonoNs took = now_ - before.at;

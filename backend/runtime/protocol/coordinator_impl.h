@@ -48,7 +48,7 @@ struct CatchUp {
     bool following = false;
     bool proven = false;
     std::map<uint64_t, Hashes> claims;  ///< a joiner's hashes that nobody could confirm yet
-    /// As it was when somebody looked whether it gains on those who train; at 0: nobody has.
+    /// The state of its replay when its pace was last measured; at 0: it was not yet.
     struct Replayed {
         MonoNs at = 0;
         uint64_t committed = 0;

@@ -44,8 +44,8 @@ struct StepFigures {
     std::vector<Scalar> scalars;         ///< of the user's own, at most Scalar::kMost
 };
 
-/// What those counts come to for the rank of `shard`, but for bytes: a choice is remote when its
-/// expert lies on another shard. `placement`: [moeLayer][expert]; empty: there are no experts.
+/// Sums those counts up for the rank of `shard`, but for bytes: a choice is remote when its expert
+/// lies on another shard. `placement`: [moeLayer][expert]; empty: there are no experts.
 ExpertTraffic trafficOf(const std::vector<uint64_t>& expertCounts, size_t domains, size_t experts,
                         const std::vector<int32_t>& placement, int32_t shard);
 
