@@ -100,9 +100,10 @@ std::vector<PolicyField> makeFields() {
          {}},
         {"delta_budget_bytes",
          tr("Gradients kept for catch-up"),
-         tr("What each source keeps of reduced gradients, so that a joiner can replay steps."),
+         tr("What each source keeps of reduced gradients while a joiner catches up, so that it can "
+            "replay steps; those of 8 steps at least."),
          tr("MB"),
-         tr("none"),
+         tr("8 steps"),
          kMegabyte,
          {}}};
 }

@@ -65,7 +65,8 @@ struct Policies {
     uint32_t restartLimit = 10;
     /// Bytes per second one joiner may pull in all; 0: no cap.
     uint64_t fetchBytesPerSecond = 0;
-    /// Bytes of reduced gradients each source keeps for delta replay.
+    /// Bytes of reduced gradients each source keeps while a joiner catches up; those of eight steps
+    /// at least, whatever they take.
     uint64_t deltaBudgetBytes = 256ull << 20;
     bool operator==(const Policies&) const = default;
     template <class Self, class Visitor>

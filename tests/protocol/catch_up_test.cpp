@@ -613,7 +613,7 @@ TEST_F(SlowJoinerTest, TheNextQuorumWaitsUntilItHasReplayedWhatItLacks) {
     ASSERT_TRUE(waitedFor(60, [this](uint64_t c) { return eightBehind(c); }));
     EXPECT_EQ(machine->phase(), JobPhase::kWaiting);
     EXPECT_THAT(machine->explanation(), HasSubstr("waiting for r2, "));
-    EXPECT_THAT(machine->explanation(), HasSubstr("would never catch up"));
+    EXPECT_THAT(machine->explanation(), HasSubstr("would never get there"));
     const uint64_t committed = machine->committedStep();
     say(2, following(2, committed));
     tell({0, 1}, committed);
@@ -630,6 +630,59 @@ TEST_F(SlowJoinerTest, TheOthersGoOnWithoutOneThatDoesNotComeAndDoNotWaitAgainSo
     EXPECT_LT(now - since, 4 * kSecond) << "twice what it needs, and four beats";
     EXPECT_THAT(members(quorum()), ElementsAre(0, 1));
     EXPECT_FALSE(waitedFor(300, eight));
+}
+
+/// A joiner whose fetch takes longer than its sources keep deltas.
+class LongFetchTest : public CatchUpTest {
+  protected:
+    /// It fetches for a second, in which the others commit ten steps.
+    void fetchesInVain() {
+        snapshot = machine->openStep();
+        commit();
+        sourceReady(0);
+        sourceReady(1);
+        for (int i = 0; i < 10; ++i) {
+            pass(100 * kMillisecond);
+            commit();
+        }
+        failed(true, {});
+    }
+};
+
+TEST_F(LongFetchTest, TheSecondTimeThatItsDeltasAreGoneTheNextQuorumWaitsWhileItFetches) {
+    joinerAsks();
+    fetchesInVain();
+    EXPECT_NE(machine->openStep(), 0u);
+    fetchesInVain();
+    snapshot = machine->openStep();
+    commit();
+    EXPECT_EQ(machine->phase(), JobPhase::kWaiting);
+    EXPECT_THAT(machine->explanation(), HasSubstr("waiting for r2, "));
+    EXPECT_THAT(machine->explanation(), HasSubstr("would never get there"));
+    sourceReady(0);
+    sourceReady(1);
+    pass(800 * kMillisecond);
+    say(2, following(2, snapshot));
+    tell({0, 1}, snapshot);
+    ASSERT_EQ(machine->openStep(), snapshot + 1) << machine->explanation();
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 1, 2));
+}
+
+TEST_F(LongFetchTest, NobodyWaitsAgainSoonForOneThatDidNotComeInTwiceTheTime) {
+    joinerAsks();
+    fetchesInVain();
+    fetchesInVain();
+    commit();
+    ASSERT_EQ(machine->openStep(), 0u);
+    const MonoNs since = now;
+    while (machine->openStep() == 0 && now - since < 10 * kSecond) pass(100 * kMillisecond);
+    EXPECT_LT(now - since, 3 * kSecond);
+    EXPECT_GT(now - since, 1500 * kMillisecond);
+    for (int i = 0; i < 5; ++i) {
+        failed(true, {});
+        fetchesInVain();
+        EXPECT_NE(machine->openStep(), 0u);
+    }
 }
 
 TEST_F(SlowJoinerTest, NobodyWaitsForOneThatGains) {

@@ -67,6 +67,7 @@ class GptJob : public JobTest {
         s.timeouts.joinMs = 100'000;  // four imports of torch on few cores
         s.policies.lr = model::LrPolicy::kNone;
         s.policies.parityEverySteps = 1;  // what a hash takes depends on the machine
+        s.policies.deltaBudgetBytes = 1;  // less than a gradient, as that of a large model is
         return s;
     }
     /// The mean loss of each step by DistributedDataParallel, over all its processes. These are

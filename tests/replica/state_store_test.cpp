@@ -20,51 +20,51 @@ const std::vector<float> kGradient(10, 1.5f);
 
 TEST(StateStore, keepsTheNewestDeltasWithinItsBudget) {
     StateStore store;
-    store.setDeltaBudget(3 * 10 * sizeof(float));
-    for (uint64_t step = 1; step <= 5; ++step) store.putDelta(record(step), kGradient);
-    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{3, 5}));
-    EXPECT_EQ(store.deltaBytes(), 120u);
-    EXPECT_EQ(store.delta(2), nullptr);
-    EXPECT_EQ(store.delta(4)->record.step, 4u);
-    EXPECT_EQ(store.delta(4)->reduced, kGradient);
+    store.follow();
+    store.setDeltaBudget(9 * 10 * sizeof(float));
+    for (uint64_t step = 1; step <= 15; ++step) store.putDelta(record(step), kGradient);
+    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{7, 15}));
+    EXPECT_EQ(store.deltaBytes(), 360u);
     EXPECT_EQ(store.delta(6), nullptr);
+    EXPECT_EQ(store.delta(14)->record.step, 14u);
+    EXPECT_EQ(store.delta(14)->reduced, kGradient);
+    EXPECT_EQ(store.delta(16), nullptr);
 }
 
-TEST(StateStore, aWindowFilledAheadHoldsWhatIsPutIntoItAndNoMoreThanItsBudget) {
+TEST(StateStore, keepsThoseOfEightStepsHoweverLargeTheyAre) {
     StateStore store;
-    store.setDeltaBudget(2 * 10 * sizeof(float));
-    store.fillWindow(10);
-    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{1, 0}));
-    for (uint64_t step = 1; step <= 3; ++step) {
-        std::vector<float> room = store.room(10).value();
-        room.assign(10, static_cast<float>(step));
-        store.putDelta(record(step), std::move(room));
-    }
-    EXPECT_EQ(store.deltaBytes(), 80u);
-    EXPECT_EQ(store.delta(2)->reduced, std::vector<float>(10, 2.0f));
-    EXPECT_EQ(store.delta(3)->reduced, std::vector<float>(10, 3.0f));
+    store.follow();
+    store.setDeltaBudget(1);
+    for (uint64_t step = 1; step <= 15; ++step) store.putDelta(record(step), kGradient);
+    CommitRecord skipped = record(16);
+    skipped.skip = true;
+    store.putDelta(skipped, {});
+    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{8, 16}));
+}
+
+TEST(StateStore, keepsOnlyTheNewestWhileNobodyFollows) {
+    StateStore store;
+    for (uint64_t step = 1; step <= 3; ++step) store.putDelta(record(step), kGradient);
+    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{3, 3}));
+    store.follow();
+    for (uint64_t step = 4; step <= 6; ++step) store.putDelta(record(step), kGradient);
+    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{3, 6}));
+    store.unfollow();
+    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{6, 6}));
+    EXPECT_EQ(store.deltaBytes(), 40u);
 }
 
 TEST(StateStore, theMemoryOfADroppedDeltaServesTheNextOnceNobodyReadsIt) {
     StateStore store;
-    store.setDeltaBudget(10 * sizeof(float));
     store.putDelta(record(1), kGradient);
     const float* first = store.delta(1)->reduced.data();
     {
         const StateStore::DeltaPtr read = store.delta(1);
         store.putDelta(record(2), kGradient);
-        EXPECT_NE(store.room(10)->data(), first) << "it is still read";
+        EXPECT_NE(store.room(10).data(), first) << "it is still read";
         EXPECT_EQ(read->reduced, kGradient);
     }
-    EXPECT_EQ(store.room(10)->data(), first);
-}
-
-TEST(StateStore, aBudgetBelowOneDeltaKeepsNone) {
-    StateStore store;
-    store.setDeltaBudget(9 * sizeof(float));
-    EXPECT_EQ(store.room(10), std::nullopt);
-    store.fillWindow(10);
-    EXPECT_EQ(store.room(10), std::nullopt);
+    EXPECT_EQ(store.room(10).data(), first);
 }
 
 TEST(StateStore, aSkippedStepTakesNoRoom) {
@@ -79,6 +79,7 @@ TEST(StateStore, aSkippedStepTakesNoRoom) {
 TEST(StateStore, aWindowNeverCrossesALayoutALineageOrAGap) {
     for (const CommitRecord& next : {record(3, 1), record(3, 0, 2), record(4)}) {
         StateStore store;
+        store.follow();
         store.putDelta(record(1), kGradient);
         store.putDelta(record(2), kGradient);
         store.putDelta(next, kGradient);

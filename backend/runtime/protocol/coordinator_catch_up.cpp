@@ -47,6 +47,7 @@ void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
         abortExchange(absl::StrCat("r", r.id, " has to catch up: ", why));
     }
     static_cast<CatchUp&>(r) = CatchUp();
+    r.plannedAt = now_;
     enter(r, Stage::kSnapshot);
     show(r, ReplicaState::kFetching, why);
     r.snapshotStep = open_ && !open_->holding ? open_->quorum.step : committed_;
@@ -138,10 +139,30 @@ void CoordinatorMachine::Impl::from(RankId, const FetchFailed& m) {
         r->ready.erase(source);
         if (r->kept.erase(source) > 0) dropSnapshot(*find(source), *r);
     }
-    if (m.outOfWindow || r->ready.empty())
-        planFetch(*r, absl::StrCat("a younger snapshot is needed: ", m.why));
-    else
-        sendFetch(*r);
+    if (!m.outOfWindow && !r->ready.empty()) return sendFetch(*r);
+    const MonoNs took = now_ - r->plannedAt;
+    planFetch(*r, absl::StrCat("a younger snapshot is needed: ", m.why));
+    r->outOfWindow += m.outOfWindow;
+    if (m.outOfWindow && !isSpare(*r)) waitForFetch(*r, took);
+}
+
+/// The steps after the state that it fetched are no longer kept when it has it, and will not be the
+/// next time: the others wait once while it fetches.
+void CoordinatorMachine::Impl::waitForFetch(const Replica& r, MonoNs took) {
+    if (r.outOfWindow < 2 || !mayWaitFor(r)) return;
+    letCatchUp(r, took);
+}
+
+bool CoordinatorMachine::Impl::mayWaitFor(const Replica& r) const {
+    const bool full = open_ && open_->ballot.contributors.size() >= options_.replicas;
+    return !full && !r.leaves() && !waitFor_ && now_ >= waitAgainFrom_;
+}
+
+/// The next quorum waits for a joiner that would not catch up otherwise, about as long as it needs.
+void CoordinatorMachine::Impl::letCatchUp(const Replica& r, MonoNs needs) {
+    const MonoNs wait = 2 * needs + 4 * options_.timeouts.beatMs * kMillisecond;
+    waitFor_ = {r.id, r.incarnation, now_ + wait};
+    waitAgainFrom_ = now_ + (1 + kTrainBetweenWaits) * wait;
 }
 
 /// The joiner goes on with the other sources, or with another snapshot when none is left.
@@ -300,13 +321,8 @@ void CoordinatorMachine::Impl::seeWhetherItGains(Replica& r) {
     const auto made = static_cast<MonoNs>(committed_ - before.committed);
     const auto replayed = static_cast<MonoNs>(r.step - before.step);
     const MonoNs needs = static_cast<MonoNs>(committed_ - r.step) * took / replayed;
-    const bool full = open_ && open_->ballot.contributors.size() >= options_.replicas;
-    if (replayed > made || full || r.leaves() || waitFor_ || now_ < waitAgainFrom_ ||
-        needs > kWaitMost + 4 * took / made)
-        return;
-    const MonoNs wait = 2 * needs + 4 * options_.timeouts.beatMs * kMillisecond;
-    waitFor_ = {r.id, r.incarnation, now_ + wait};
-    waitAgainFrom_ = now_ + (1 + kTrainBetweenWaits) * wait;
+    if (replayed > made || !mayWaitFor(r) || needs > kWaitMost + 4 * took / made) return;
+    letCatchUp(r, needs);
 }
 
 /// Snapshots that never come, and joiners that stand still.

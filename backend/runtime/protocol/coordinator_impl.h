@@ -39,6 +39,7 @@ enum class Stage {
 
 /// Values of one fetch of a state; the next begins with none of them.
 struct CatchUp {
+    MonoNs plannedAt = 0;
     uint64_t snapshotStep = 0;
     std::set<int32_t> kept;   ///< were told to keep it
     std::set<int32_t> ready;  ///< hold it
@@ -91,6 +92,7 @@ struct Life : CatchUp {
     /// until it is sent a Fetch it holds that state.
     std::optional<Hashes> followsWith;
     bool sentFetch = false;
+    uint32_t outOfWindow = 0;  ///< so often the deltas after its snapshot were gone when it had it
     /// It holds the last commit's state placed as before experts moved, until it is sent a Fetch.
     bool placedOtherwise = false;
     MonoNs owesSnapshotSince = 0;  ///< of the last commit's state, while the job waits; 0: of none
@@ -391,6 +393,9 @@ class CoordinatorMachine::Impl : Lineage {
     void proveAll();
     void scanJoiners();
     void seeWhetherItGains(Replica& r);
+    void waitForFetch(const Replica& r, MonoNs took);
+    bool mayWaitFor(const Replica& r) const;
+    void letCatchUp(const Replica& r, MonoNs needs);
 
     // -- coordinator_recovery.cpp
     void restore(const RecoveredState& past);

@@ -102,8 +102,7 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
     }
     if (waitFor_) {
         const Replica& r = replicas_[static_cast<size_t>(waitFor_->replica)];
-        if (r.incarnation != waitFor_->incarnation || r.stage != Stage::kReplaying ||
-            now_ >= waitFor_->until)
+        if (r.incarnation != waitFor_->incarnation || !r.joining() || now_ >= waitFor_->until)
             waitFor_.reset();
         else
             state.waitFor = {r.id, waitFor_->until};

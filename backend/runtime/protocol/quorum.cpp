@@ -226,7 +226,7 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
         d.decideAgain = until;
         d.explanation = absl::StrCat(
             "step ", state.step, ": waiting for r", replica, ", ", seconds(until - now),
-            " left: it replays no faster than the others train, and would never catch up");
+            " left: it catches up no faster than the others train, and would never get there");
         return d;
     }
     d.issue = true;

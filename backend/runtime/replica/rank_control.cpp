@@ -63,8 +63,10 @@ void ReplicaRank::Impl::feed(const protocol::RankInput& input) {
 }
 
 void ReplicaRank::Impl::received(const protocol::ToReplica& message) {
-    if (const auto* keep = std::get_if<protocol::KeepSnapshot>(&message); keep && keep->keep)
+    if (const auto* keep = std::get_if<protocol::KeepSnapshot>(&message); keep && keep->keep) {
         store_.allow(keep->key);
+        store_.follow();
+    }
     if (const auto* welcome = std::get_if<protocol::Welcome>(&message)) {
         absl::StatusOr<model::JobSpec> spec = model::fromJsonText<model::JobSpec>(welcome->jobJson);
         if (spec.ok()) {
@@ -204,6 +206,14 @@ ExchangeGroup ReplicaRank::Impl::groupOf(const protocol::Quorum& quorum) const {
     return group;
 }
 
+/// Every replica of the job computes, and no spare follows.
+bool ReplicaRank::Impl::complete(const protocol::Quorum& quorum) const {
+    const auto computes = std::count_if(quorum.contributors.begin(), quorum.contributors.end(),
+                                        [](const protocol::Member& m) { return !m.entering; });
+    return options_.spec.spares == 0 &&
+           static_cast<size_t>(computes) == size_t{options_.spec.replicas};
+}
+
 void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
     const protocol::Quorum& quorum = action.quorum;
     const auto shard = static_cast<size_t>(options_.rank.shard);
@@ -222,6 +232,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
                             std::nullopt});
     if (!action.enter) catchUp_->stop();  // a contributor has nothing to catch up with
     keepBefore_ = quorum.keepBefore ? quorum.step : 0;
+    if (complete(quorum)) store_.unfollow();
     const ExchangeGroup group = groupOf(quorum);
     const protocol::ExchangeId id{quorum.step, quorum.epoch, quorum.attempt};
     keys_[id] = group.key;

@@ -92,6 +92,7 @@ class ReplicaRank::Impl {
     void on(const protocol::ExitRank& action);
     uint64_t deltaBudget(const model::JobSpec& spec) const;
     ExchangeGroup groupOf(const protocol::Quorum& quorum) const;
+    bool complete(const protocol::Quorum& quorum) const;
 
     // Communication thread.
     void exchanged(const ExchangeResult& result);

@@ -136,7 +136,6 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
     // Not a joiner's alone: what a GPU does for the first time waits for all that runs there, and
     // so would the exchange beside it.
     if (absl::Status s = program_->warmUp(); !s.ok()) return s;
-    if (action.formed.blank) store_.fillWindow(program_->reduced().size());
     ++progress_;
     if (absl::Status s = makeExchange(); !s.ok()) return s;
     lineage_ = action.welcome.lineage;
@@ -314,10 +313,11 @@ absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<con
 
 void ReplicaRank::Impl::keepDelta(const CommitRecord& record, std::span<const float> reduced) {
     program_->awaitSum();  // none overtakes the one before
+    if (!store_.followed()) store_.clearDeltas();
+    const bool judged = kept_ && *kept_ + 1 == record.step;  // the step may be replayed here
+    if (!store_.followed() && !judged) return;
     if (record.skip) return store_.putDelta(record, {});
-    std::optional<std::vector<float>> room = store_.room(reduced.size());
-    if (!room) return;
-    auto copy = std::make_shared<std::vector<float>>(*std::move(room));
+    auto copy = std::make_shared<std::vector<float>>(store_.room(reduced.size()));
     if (reduced.data() != program_->reduced().data()) {
         std::copy(reduced.begin(), reduced.end(), copy->begin());
         return store_.putDelta(record, std::move(*copy));
@@ -355,10 +355,9 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     return action.checkpoint ? writeCheckpoint(action.dataPosition) : absl::OkStatus();
 }
 
-/// Without the step's sum there will be no replay, and no need of the state before it.
 absl::StatusOr<double> ReplicaRank::Impl::keepBefore() {
     kept_.reset();
-    if (noRoomToKeep_ || !store_.keeps(program_->reduced().size())) return 0;
+    if (noRoomToKeep_) return 0;
     const MonoNs start = clock_.now();
     absl::Status s = program_->keepState();
     if (absl::IsResourceExhausted(s)) {

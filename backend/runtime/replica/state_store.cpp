@@ -14,13 +14,23 @@ void StateStore::setDeltaBudget(uint64_t bytes) {
     shrink();
 }
 
-void StateStore::fillWindow(size_t floats) {
+void StateStore::follow() {
     const MutexLock lock(mutex_);
-    const uint64_t each = std::max<uint64_t>(1, floats * sizeof(float));
-    if (each > budget_) return;
+    followed_ = true;
+}
+
+void StateStore::unfollow() {
+    const MutexLock lock(mutex_);
+    if (!followed_) return;
+    followed_ = false;
+    shrink();
     const MutexLock pool(pool_->mutex);
-    // One more than the window: the oldest leaves it when the newest is there.
-    while (pool_->free.size() * each + bytes_ <= budget_) pool_->free.emplace_back(floats);
+    pool_->free = {};
+}
+
+bool StateStore::followed() const {
+    const MutexLock lock(mutex_);
+    return followed_;
 }
 
 void StateStore::putSnapshot(SnapshotPtr snapshot) {
@@ -40,16 +50,9 @@ StateStore::SnapshotPtr StateStore::snapshot(uint64_t step) const {
     return it == snapshots_.end() ? nullptr : it->second;
 }
 
-bool StateStore::keeps(size_t floats) const {
-    const MutexLock lock(mutex_);
-    return floats * sizeof(float) <= budget_;
-}
-
-std::optional<std::vector<float>> StateStore::room(size_t floats) {
+std::vector<float> StateStore::room(size_t floats) {
     std::vector<float> memory;
     {
-        const MutexLock lock(mutex_);
-        if (floats * sizeof(float) > budget_) return std::nullopt;
         const MutexLock pool(pool_->mutex);
         if (!pool_->free.empty()) {
             memory = std::move(pool_->free.back());
@@ -87,14 +90,18 @@ void StateStore::putDelta(const CommitRecord& record, std::vector<float> reduced
 }
 
 void StateStore::shrink() {
-    while (!deltas_.empty() && bytes_ > budget_) {
+    uint64_t largest = 0;  // a skipped step's has no floats
+    for (const DeltaPtr& delta : deltas_)
+        largest = std::max<uint64_t>(largest, delta->reduced.size() * sizeof(float));
+    const uint64_t budget = followed_ ? std::max(budget_, kDeltasKept * largest) : largest;
+    while (deltas_.size() > 1 && bytes_ > budget) {
         bytes_ -= deltas_.front()->reduced.size() * sizeof(float);
         deltas_.pop_front();
     }
     const MutexLock pool(pool_->mutex);
     uint64_t free = 0;
     for (const std::vector<float>& memory : pool_->free) free += memory.size() * sizeof(float);
-    for (; pool_->free.size() > 1 && bytes_ + free > budget_; pool_->free.pop_back())
+    for (; pool_->free.size() > 1 && bytes_ + free > budget; pool_->free.pop_back())
         free -= pool_->free.back().size() * sizeof(float);
 }
 

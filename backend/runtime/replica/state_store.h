@@ -26,24 +26,30 @@ struct Delta {
 };
 
 /// Keeps state at a source for joiners, for checkpoints and for parity replays: pinned snapshots
-/// and a window of the last deltas. Entries are shared, because a server or writer thread may still
-/// read one when training drops it. Thread: all functions from any thread.
+/// and, while somebody follows, a window of the last deltas; else the newest at most. Entries are
+/// shared, because a server or writer thread may still read one when training drops it. Thread: all
+/// functions from any thread.
 class StateStore {
   public:
     using SnapshotPtr = std::shared_ptr<const StateSnapshot>;
     using DeltaPtr = std::shared_ptr<const Delta>;
 
-    /// Bytes of reduced gradients kept. Shrinking drops the oldest at once.
+    /// The window has room for so many deltas of any size: a joiner that fetches a state for as
+    /// long as a few steps take finds those that it must replay.
+    static constexpr uint64_t kDeltasKept = 8;
+
+    /// Bytes of reduced gradients kept where that is more. Shrinking drops the oldest at once.
     void setDeltaBudget(uint64_t bytes);
 
-    /// Takes the memory of a whole window of deltas of `floats` each now: else a joiner's first
-    /// steps would pay for its pages, which its peers have long since.
-    void fillWindow(size_t floats);
-    /// Memory for the next delta: that memory, or what a dropped one had; its contents are
-    /// anything. nullopt: the budget is less than one delta, so none is kept.
-    std::optional<std::vector<float>> room(size_t floats);
-    /// There would be room() for one.
-    bool keeps(size_t floats) const;
+    /// A joiner replays, or will: deltas are kept from now on.
+    void follow();
+    /// Nobody does any more: all but the newest go, and their memory.
+    void unfollow();
+    bool followed() const;
+
+    /// Memory for the next delta: what a dropped one had, if there is any; its contents are
+    /// anything.
+    std::vector<float> room(size_t floats);
 
     void putSnapshot(SnapshotPtr snapshot);
     void dropSnapshot(uint64_t step);
@@ -61,7 +67,7 @@ class StateStore {
     /// First and last step in the window; {1, 0} when empty.
     std::pair<uint64_t, uint64_t> window() const;
     uint64_t deltaBytes() const;
-    /// A layout moved, or the lineage was rolled back: nothing older can be replayed.
+    /// A layout moved, the lineage was rolled back, or nobody will ask: none is in the window.
     void clearDeltas();
 
     /// Joiners that know this key may pull from now on.
@@ -88,6 +94,7 @@ class StateStore {
     std::map<std::string, Secret, std::less<>> joiners_ ABSL_GUARDED_BY(mutex_);  ///< by identity
     uint64_t budget_ ABSL_GUARDED_BY(mutex_) = 256ull << 20;
     uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool followed_ ABSL_GUARDED_BY(mutex_) = false;
     bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
