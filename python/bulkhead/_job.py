@@ -21,7 +21,7 @@ from torch import distributed
 from . import _ends, _library
 from ._library import Library
 from ._local import Local
-from ._state import JobError, State, _leaves, alike, is_sharded, local_of, view_of
+from ._state import JobError, State, _leaves, beside, is_apart, is_sharded, local_of, view_of
 from ._stream import Stream, is_stream
 from ._workers import Batch, Workers, seed_sample
 
@@ -221,7 +221,7 @@ class Step:
         tokens = len(batch) * job.tokens_per_sample
         job._untouched(self.number)
         job._final_from_here = self._given == self._most
-        (loss * tokens).backward()
+        job._backward(loss * tokens)
         job._mark()
         share = float(loss.detach()) * job.tokens_per_sample
         for domain, _ in batch if job._tells else []:
@@ -348,6 +348,8 @@ class Job:
         self._explained = False  # the log says what the process ends of
         self._is_fork = False
         self._grouped = False  # process_group() was made
+        self._backward: Callable[[torch.Tensor], None] = torch.Tensor.backward
+        self._bare: Callable[[Any, Any], Tuple[Any, Any]] = lambda model, optimizer: (model, optimizer)
         self._watch = _ends.Watch(says.progress_floor_ms / 1000, says.progress_multiple, self._stuck)
         torch.manual_seed(self.seed)
         atexit.register(self._exits)
@@ -359,7 +361,8 @@ class Job:
                  experts: Optional[Experts] = None) -> None:
         """What the job keeps equal on all replicas, once and before the loop.
 
-        `model` has float32 parameters on the CPU; they become views of shared memory. `optimizer`
+        `model` has float32 parameters: on the CPU, where they become views of shared memory, or on a
+        CUDA device, whose gradients go through it, with one rank in a replica. `optimizer`
         steps on the mean gradient of all replicas when a step is committed, `scheduler` (anything
         with step(), state_dict() and load_state_dict()) after it. `before_update` is called in
         between, with that gradient in every param.grad: clip it there. It must do the same on all
@@ -381,8 +384,12 @@ class Job:
         if buffers == "reduced" and self.shards > 1:
             raise JobError("buffers=\"reduced\" with several ranks in a replica; use LayerNorm or GroupNorm, or "
                            "set shards = 1")
+        if self.shards > 1 and any(local_of(p).is_cuda for p in model.parameters()):
+            raise JobError("parameters on a CUDA device with several ranks in a replica; set shards = 1, or train "
+                           "on the CPU")
         self._experts = experts
         self._placement = [] if experts is None else experts._placement(self.shards, len(self.domains))
+        model, optimizer = self._bare(model, optimizer)
         state = State(model, optimizer, scheduler, buffers == "reduced")
         # Buffers come first: they are final last, and what is last in memory leaves first.
         self._reduced = state.buffers() if buffers == "reduced" else []
@@ -626,9 +633,9 @@ class Job:
 
     def _lend_gradients(self) -> None:
         """What autograd adds to: views of the flat gradient, but for parameters that several ranks
-        share, whose gradients come and go as torch makes them."""
+        share or that are on a GPU, whose gradients come and go as torch makes them."""
         for p, view in zip(self._state.trained, self._local):
-            p.grad = None if is_sharded(p) else view
+            p.grad = None if is_apart(p) else view
 
     def _other_views(self, flat: torch.Tensor) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
         """(buffer, its part of `flat`)"""
@@ -645,11 +652,16 @@ class Job:
         self._final_from_here = False
         self._lend_gradients()
         self._values = [p._version for p in self._state.trained]
-        self._gradients: List[int] = []
+        self._gradients: List[Any] = []
 
     def _mark(self) -> None:
         """The gradient as it stands between two batches."""
-        self._gradients = [view._version for view in self._local]
+        self._gradients = self._stamps()
+
+    def _stamps(self) -> List[Any]:
+        """They differ when a gradient was changed, or another tensor took its place."""
+        return [None if p.grad is None else (id(p.grad), local_of(p.grad)._version)
+                for p in self._state.trained]
 
     def _untouched(self, number: int) -> None:
         """Nobody but the loop changes parameters and gradients of a step. RuntimeError."""
@@ -657,10 +669,7 @@ class Job:
         if self._values != [p._version for p in trained]:
             raise RuntimeError(f"step {number}: a parameter changed in the body of the loop; the update is "
                                "made between two steps: remove optimizer.step()")
-        changed = self._gradients and (self._gradients != [view._version for view in self._local] or
-                                       any(p.grad is not view for p, view in zip(trained, self._local)
-                                           if not is_sharded(p)))
-        if changed:
+        if self._gradients and self._gradients != self._stamps():
             raise RuntimeError(f"step {number}: a gradient changed between two batches; the loop clears them "
                                "itself: remove zero_grad()")
 
@@ -670,7 +679,7 @@ class Job:
     def _added(self, at: int) -> None:
         """Autograd has added to the gradient of trained parameter `at`."""
         p, view = self._state.trained[at], self._local[at]
-        if p.grad is not view and not is_sharded(p):  # zero_grad(set_to_none=True) before the first batch
+        if p.grad is not view and not is_apart(p):  # zero_grad(set_to_none=True) before the first batch
             view.copy_(p.grad)
             p.grad = view
         if not self._final_from_here:
@@ -685,9 +694,10 @@ class Job:
     def _offer(self, at: int) -> None:
         """The gradient of trained parameter `at` is final."""
         p, view = self._state.trained[at], self._local[at]
-        if is_sharded(p) and p.grad is not None:
-            grad = p.grad if p.grad.placements == p.placements else p.grad.redistribute(
-                p.device_mesh, p.placements)
+        if is_apart(p) and p.grad is not None:
+            grad = p.grad
+            if is_sharded(p) and grad.placements != p.placements:
+                grad = grad.redistribute(p.device_mesh, p.placements)
             view.copy_(local_of(grad))
         if self._scale != 1:
             view.mul_(self._scale)
@@ -731,13 +741,13 @@ class Job:
         total[:self._others].mul_(1 / max(1, update.samples * self.tokens_per_sample))
         if self._mean_at != address:
             self._mean_at = address
-            self._mean = [alike(view, p) for view, p in zip(self._views(total), self._state.trained)]
+            self._mean = self._views(total)
         self._state.check_parameters()
         self._samples_of_last = update.samples
         groups = self._optimizer.param_groups
         rates = [group.get("lr") for group in groups]
         for p, view in zip(self._state.trained, self._mean):
-            p.grad = view
+            p.grad = beside(view, p)
         for value, part in self._other_views(total):
             value.copy_(part if value.is_floating_point() else part.round())
         if self._before_update is not None:

@@ -18,11 +18,13 @@ from ._state import JobError, bytes_of
 
 
 class Rng:
-    """The random generators of this process: torch's, Python's, and numpy's once it is imported.
-    Register it as local state."""
+    """The random generators of this process: torch's, those of its CUDA devices once they are used,
+    Python's, and numpy's once it is imported. Register it as local state."""
 
     def state_dict(self) -> Dict[str, Any]:
         state: Dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+        if torch.cuda.is_initialized():
+            state["cuda"] = torch.cuda.get_rng_state_all()
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             name, keys, *rest = numpy.random.get_state()
@@ -31,6 +33,8 @@ class Rng:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         torch.set_rng_state(state["torch"])
+        if "cuda" in state and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(state["cuda"])
         random.setstate(state["python"])
         numpy = sys.modules.get("numpy")
         if numpy is not None and "numpy" in state:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a program as flat bytes, and its gradient as flat floats.
 
-Tensors are made views of the flat memory, so that they need no copying; numbers (a learning rate,
-a scheduler's count) are copied by gather() and scatter().
+Tensors are made views of the flat memory, so that they need no copying. Those on a GPU, parameters of
+fully_shard() and numbers (a learning rate, a scheduler's count) are copied by gather() and scatter().
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ except ImportError:  # torch before 2.5
         """No tensor is one."""
 
 _ALIGN = 64
+_DEVICES = "cpu", "cuda"
 
 
 class JobError(RuntimeError):
@@ -34,6 +35,17 @@ class JobError(RuntimeError):
 def is_sharded(tensor: torch.Tensor) -> bool:
     """It is a part of a tensor that the ranks of a replica hold together."""
     return isinstance(tensor, DTensor)
+
+
+def is_apart(tensor: torch.Tensor) -> bool:
+    """Flat memory cannot be its memory: it is copied from and to there."""
+    return is_sharded(tensor) or tensor.device.type != "cpu"
+
+
+def beside(flat: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """`flat`, or a copy of it on the device of `tensor`, as this rank's part of a tensor that lies as
+    `tensor` does."""
+    return alike(flat.to(local_of(tensor).device), tensor)
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -70,9 +82,9 @@ class _Tensor:
     def __init__(self, name: str, get: Callable[[], Any], put: Callable[[Any], None],
                  tensor: torch.Tensor) -> None:
         like = local_of(tensor)
-        if like.is_complex() or like.layout != torch.strided or like.device.type != "cpu":
+        if like.is_complex() or like.layout != torch.strided or like.device.type not in _DEVICES:
             raise JobError(f"{name} is a {like.dtype} tensor of layout {like.layout} on {like.device};"
-                           " expected a dense real one on the CPU")
+                           " expected a dense real one on the CPU or a CUDA device")
         self.name, self._get, self._put = name, get, put
         self._dtype, self._shape = like.dtype, like.shape
         self._like = tensor
@@ -103,9 +115,12 @@ class _Tensor:
     def scatter(self) -> None:
         held = self._get()
         if held is None:
-            self._put(alike(self._view, self._like))
+            self._put(self._lent())
         elif local_of(held).data_ptr() != self._view.data_ptr():
             self._take(local_of(held))
+
+    def _lent(self) -> torch.Tensor:
+        return alike(self._view, self._like)
 
     def _move(self, tensor: torch.Tensor) -> None:
         tensor.data = self._view
@@ -115,7 +130,11 @@ class _Tensor:
 
 
 class _Copied(_Tensor):
-    """One that stays where it is: fully_shard() gathers parameters from memory of its own."""
+    """One that stays where it is: on a GPU, or because fully_shard() gathers parameters from memory of
+    its own."""
+
+    def _lent(self) -> torch.Tensor:
+        return alike(self._view.to(local_of(self._like).device, copy=True), self._like)
 
     def _move(self, tensor: torch.Tensor) -> None:
         pass
@@ -155,6 +174,12 @@ class _Number:
         kind = self._KINDS[struct.unpack_from("<q", self._memory)[0]]
         value = struct.unpack_from("<d" if kind is float else "<q", self._memory, 8)[0]
         return None if kind is type(None) else kind(value)
+
+
+def _slot(name: str, get: Callable[[], Any], put: Callable[[Any], None], value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return _Number(name, get, put)
+    return (_Tensor if local_of(value).device.type == "cpu" else _Copied)(name, get, put, value)
 
 
 def _leaves(name: str, tree: Any, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[str, Tuple[Any, ...], Any]]:
@@ -217,7 +242,7 @@ class State:
         parameters = list(model.parameters())
         self._slots: List[Any] = []
         for p in parameters:
-            slot = (_Copied if is_sharded(p) else _Tensor)(self.name_of(p), lambda p=p: p, lambda _: None, p)
+            slot = (_Copied if is_apart(p) else _Tensor)(self.name_of(p), lambda p=p: p, lambda _: None, p)
             self._add(slot, "parameter", [self._saved_name(p)])
         self._lay_out_buffers(parameters)
         self._lay_out_optimizer()
@@ -313,10 +338,10 @@ class State:
                 module.set_gradient_divide_factor(1.0)
         for name, whole in self._model.named_parameters():
             p = local_of(whole)
-            if p.dtype != torch.float32 or p.device.type != "cpu" or not p.is_contiguous():
+            if p.dtype != torch.float32 or p.device.type not in _DEVICES or not p.is_contiguous():
                 raise JobError(f"parameter {name} is {p.dtype} on {p.device}"
                                f"{'' if p.is_contiguous() else ', not contiguous'}; expected contiguous "
-                               "torch.float32 on cpu" +
+                               "torch.float32 on cpu or cuda" +
                                ("; train torch.view_as_real() of it" if p.is_complex() else ""))
         if isinstance(self._optimizer, torch.optim.LBFGS):
             raise JobError("the optimizer LBFGS evaluates its loss again and again; use one whose step() "
@@ -338,7 +363,7 @@ class State:
                                "tensors only")
             known.add(id(value))
             self._buffers.append((name, value))
-            self._add(_Tensor("buffer " + name, lambda v=value: v, lambda _: None, value), "buffer", [name])
+            self._add(_slot("buffer " + name, lambda v=value: v, lambda _: None, value), "buffer", [name])
 
     def _lay_out_optimizer(self) -> None:
         state = self._optimizer.state
@@ -362,9 +387,7 @@ class State:
                     if there.held():
                         state[p][key] = new
 
-                slot = _Tensor(f"{name}: {key}", get, put, value) if isinstance(value, torch.Tensor) else \
-                    _Number(f"{name}: {key}", get, put)
-                self._add(slot, "optimizer", [*path, word_of(key)])
+                self._add(_slot(f"{name}: {key}", get, put, value), "optimizer", [*path, word_of(key)])
         for at, group in enumerate(self._optimizer.param_groups):
             options = {key: value for key, value in group.items() if key != "params"}
             for name, path, value in _leaves(f"optimizer group {at}", options):
@@ -374,9 +397,8 @@ class State:
                 def put_option(new: Any, group: Any = group, path: Any = path) -> None:
                     _put(group, path, new)
 
-                slot = _Tensor(name, get_option, put_option, value) if isinstance(value, torch.Tensor) else \
-                    _Number(name, get_option, put_option)
-                self._add(slot, "optimizer", ["optimizer", "param_groups", at, *map(word_of, path)])
+                self._add(_slot(name, get_option, put_option, value), "optimizer",
+                          ["optimizer", "param_groups", at, *map(word_of, path)])
 
     def _created(self) -> List[Tuple[torch.nn.Parameter, Any]]:
         """What the optimizer keeps of each parameter once it has taken a step. It takes one on

@@ -19,7 +19,7 @@ from unittest import mock
 import bulkhead
 import numpy
 import torch
-from bulkhead import Job, JobError, _convert, _ends, _local, _tensors, attach
+from bulkhead import Job, JobError, _convert, _ends, _job, _local, _state, _tensors, attach
 from bulkhead import _library as library
 from bulkhead._state import State
 
@@ -27,6 +27,10 @@ try:
     from torch.distributed.fsdp import fully_shard
 except (ImportError, ValueError):  # Debian's torch does not go with its Python
     fully_shard = None
+try:
+    import lightning_fabric
+except ImportError:  # Debian has none
+    lightning_fabric = None
 
 
 class Net(torch.nn.Module):
@@ -38,6 +42,8 @@ class Net(torch.nn.Module):
         self.tied = self.first
         self.register_buffer("count", torch.tensor(7))
 
+
+device = "cpu"  # of models and samples
 
 OPTIMIZERS = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, amsgrad=True),
@@ -54,7 +60,7 @@ class Replica:
 
     def __init__(self, kind, seed):
         torch.manual_seed(seed)
-        self.model = Net()
+        self.model = Net().to(device)
         self.optimizer = OPTIMIZERS[kind](self.model.parameters())
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, gamma=0.5)
         self.state = State(self.model, self.optimizer, self.scheduler)
@@ -108,7 +114,7 @@ class StateTest(unittest.TestCase):
             with self.subTest(kind):
                 replica = Replica(kind, 1)
                 torch.manual_seed(1)
-                model = Net()
+                model = Net().to(device)
                 optimizer = OPTIMIZERS[kind](model.parameters())
                 for step in range(3):
                     torch.manual_seed(step)
@@ -334,10 +340,11 @@ def job_of(steps, model=None, shard=0, shards=1, whole=False, **options):
     said = Said(steps, shard, shards)
 
     job = Job(said, 1)
-    model = model or torch.nn.Linear(1, 1, bias=False)
+    model = (model or torch.nn.Linear(1, 1, bias=False)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     job.register(model=model, optimizer=optimizer, **options)
-    data = job.dataset({"code": [torch.tensor([2.0])] * 3, "web": [torch.tensor([1.0])] * 5}, whole=whole)
+    one = torch.ones(1, device=device)
+    data = job.dataset({"code": [one * 2] * 3, "web": [one] * 5}, whole=whole)
     return job, said, model, data
 
 
@@ -489,9 +496,10 @@ class LoopTest(unittest.TestCase):
         for to_none in (True, False):
             def clears(step, model, data):
                 for x in step.batches(data, 2):
-                    model.weight.grad.zero_()
                     if to_none:
                         model.weight.grad = None
+                    elif model.weight.grad is not None:
+                        model.weight.grad.zero_()
                     step.backward(model(x).mean())
 
             self.wrong("remove zero_grad()", clears)
@@ -572,6 +580,42 @@ class LoopTest(unittest.TestCase):
             self.assertIn(words, str(caught.exception))
         with self.assertRaises(JobError):
             job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+
+
+class Apart:
+    """As with tensors of a GPU, none is a view of flat memory."""
+
+    def setUp(self):
+        for module in (_state, _job):
+            self.patch(mock.patch.object(module, "is_apart", lambda tensor: True))
+        self.patch(mock.patch.object(_state, "_Tensor", _state._Copied))
+
+    def patch(self, patch):
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    test_parameters_come_first_and_are_the_memory_itself = None
+    test_what_zero_grad_took_away_is_put_back = None  # there is no view to put back
+
+
+class ApartStateTest(Apart, StateTest):
+    pass
+
+
+class ApartLoopTest(Apart, LoopTest):
+    pass
+
+
+if torch.cuda.is_available():
+    class Cuda(Apart):
+        def setUp(self):
+            self.patch(mock.patch.object(sys.modules[__name__], "device", "cuda"))
+
+    class CudaStateTest(Cuda, StateTest):
+        pass
+
+    class CudaLoopTest(Cuda, LoopTest):
+        pass
 
 
 class Rows:
@@ -1015,6 +1059,61 @@ print(json.dumps(results))
 os._exit(0)
 """, [])
             self.assertEqual(values, [[False, True, True]] * 2, self.errors)
+
+if lightning_fabric is not None:
+    class FabricTest(Ranks):
+        def script(self, precision, end=""):
+            return f"""
+import bulkhead.fabric
+from lightning_fabric import Fabric
+fabric = Fabric(accelerator="cpu", precision="{precision}", callbacks=[bulkhead.fabric.Callback(job)])
+model = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=0.1))
+job.register(model=model, optimizer=optimizer)
+data = job.dataset({{"code": [torch.tensor([2.0])] * 3, "web": [torch.tensor([1.0])] * 5}})
+for step in job:
+    for x in step.batches(data, 1):
+        out = model(x)
+        step.backward(out.square().mean())
+    {end}
+print(json.dumps([p.flatten().tolist() for p in model.parameters()] + [str(out.dtype)]))
+"""
+
+        STEPS = [[(0, 0, 3), (1, 7, 8)], [(0, 3, 6)], [(1, 0, 4)]]
+
+        def test_it_trains_as_without_fabric(self):
+            for precision, places in [("32-true", 5), ("bf16-mixed", 1)]:
+                with self.subTest(precision):
+                    value, = self.ranks(self.script(precision), self.STEPS, shards=1)
+                    self.assertIsNotNone(value, self.errors)
+                    torch.manual_seed(5)  # the job's
+                    model = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+                    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+                    for ranges in self.STEPS:
+                        optimizer.zero_grad()
+                        for domain, begin, end in ranges:
+                            for _ in range(begin, end):
+                                (model(torch.tensor([[1.0 + domain]])).square().mean() / 4).backward()
+                        optimizer.step()
+                    for ours, theirs in zip(value, model.parameters()):
+                        for a, b in zip(ours, theirs.flatten().tolist()):
+                            self.assertAlmostEqual(a, b, places=places)
+
+        def test_an_optimizer_step_of_the_program_is_refused(self):
+            self.ranks(self.script("32-true", end="optimizer.step()"), self.STEPS, shards=1)
+            self.assertIn("remove optimizer.step()", self.errors[0])
+
+        def test_processes_and_loss_scaling_of_fabric_are_refused(self):
+            from bulkhead.fabric import Callback
+            from lightning_fabric import Fabric
+            fabric = Fabric(accelerator="cpu", devices=2)
+            self.assertEqual(fabric.world_size, 2)
+            with self.assertRaisesRegex(JobError, "Fabric has 2 processes; .* devices=1"):
+                Callback(mock.Mock()).on_after_setup(fabric, torch.nn.Linear(1, 1))
+            fabric = Fabric(accelerator="cpu", devices=1)
+            fabric.strategy.precision = mock.Mock(precision="16-mixed", scaler=object())
+            with self.assertRaisesRegex(JobError, "'16-mixed'.* use \"bf16-mixed\""):
+                Callback(mock.Mock()).on_after_setup(fabric, torch.nn.Linear(1, 1))
 
 
 class Counter:
