@@ -57,6 +57,8 @@ std::unique_ptr<DemoJob> startGpt(const GptOptions& o, const GptShape& shape,
         spec.timeouts.joinMs = spec.timeouts.startMs = spec.timeouts.progressFloorMs = 100'000;
         spec.timeouts.chunkFloorMs = 60'000;
         spec.policies.lr = model::LrPolicy::kNone;
+        if (shape.constantBatch) spec.policies.batch = model::BatchPolicy::kConstant;
+        spec.policies.parityEverySteps = o.parityEverySteps;
         spec.policies.minReplicas = 2;
         spec.policies.checkpointEverySteps = 0;
         spec.policies.restartLimit = 0;

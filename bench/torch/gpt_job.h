@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,18 +17,20 @@ constexpr uint32_t kGptReplicas = 4;
 struct GptOptions : Settings {
     uint64_t steps = 30;
     std::vector<uint32_t> millions = {10};
-    std::string python = "/usr/bin/python3";  ///< interpreter with torch
-    std::string text;                         ///< that the loss is of
-    std::string peer;                         ///< "torchft", or empty
-    std::string whyNoPeer;                    ///< where it could not be installed
+    std::string python = "/usr/bin/python3";   ///< interpreter with torch
+    std::string text;                          ///< that the loss is of
+    std::string peer;                          ///< "torchft", or empty
+    std::string whyNoPeer;                     ///< where it could not be installed
+    std::optional<uint32_t> parityEverySteps;  ///< none: as the job chooses
     std::string folder(const std::string& name) const { return out + "/torch-" + name; }
 };
 
 struct GptShape {
     uint32_t layers = 0;
     uint32_t width = 0;
-    uint32_t batch = 0;  ///< samples of a replica in one step
-    uint64_t seed = 1;   ///< of parameters and the order of samples
+    uint32_t batch = 0;          ///< samples of a replica in one step
+    uint64_t seed = 1;           ///< of parameters and the order of samples
+    bool constantBatch = false;  ///< the others take over a lost replica's samples
 };
 /// 0.9 million parameters, a step of some tens of milliseconds: what is killed.
 constexpr GptShape kKilledGpt = {4, 128, 8};

@@ -83,7 +83,7 @@ void kills(const GptOptions& o, Report& report) {
 
 struct Steady {
     double stepMs = 0;
-    double gigabytes = 0;  ///< per replica, the most that was seen
+    double gigabytes = 0;  ///< per replica, shortly before the end
 };
 
 /// Memory per replica now, of the processes whose arguments hold `word`: what several share counts
@@ -114,8 +114,9 @@ Steady underBulkhead(const GptOptions& o, const GptShape& s, const std::string& 
     auto job = startGpt(o, s, "steady", text, o.steps);
     Steady found;
     need(job->wait("all steps", 60 + 20. * double(o.steps), [&](const model::RunState& state) {
-        if (lastStep(state) + 2 >= o.steps)
-            found.gigabytes = std::max(found.gigabytes, memoryOf("train_bulkhead.py"));
+        // Once, as of the other: at its end the job writes a checkpoint, which the other does not.
+        if (lastStep(state) + 2 >= o.steps && found.gigabytes == 0)
+            found.gigabytes = memoryOf("train_bulkhead.py");
         return state.finished.has_value();
     }));
     std::vector<double> took;
@@ -185,6 +186,8 @@ void loss(const GptOptions& o, Report& report) {
         [&](uint64_t seed) {
             GptShape shape = kKilledGpt;
             shape.seed = seed;
+            shape.constantBatch =
+                true;  // so that as many samples are trained on with kills as without
             auto job = startGpt(o, shape, "loss", text, o.lossSteps);
             need(job->wait("the first step of all replicas", 120, allContribute));
             return job;
@@ -209,6 +212,8 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--text", options.text, "that the loss is of")->check(CLI::ExistingFile);
     app.add_option("--loss-steps", options.lossSteps)->capture_default_str();
+    app.add_option("--parity", options.parityEverySteps,
+                   "compare states every so many steps; 0: never; default: the job chooses");
     app.add_option("--part", options.parts, "kills, steady, loss; default: all");
     app.add_option("--peer", options.peer, "torchft: the kills beside it, in place of the parts")
         ->check(CLI::IsMember({"torchft"}));

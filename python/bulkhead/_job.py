@@ -341,6 +341,7 @@ class Job:
         self._begun = False
         self._step = 0  # the newest that was begun
         self._over = False  # the loop ended with the job
+        self._moved = False  # all that the optimizer keeps lies in the job's memory
         self._scale = 1  # of each gradient when it is final
         self._samples_of_last = 0
         self._experts: Optional[Experts] = None
@@ -764,6 +765,11 @@ class Job:
         if self._scheduler is not None:
             self._scheduler.step()
         self._lend_gradients()
+        if not self._moved:
+            self._moved = True
+            self._state.gather()  # the optimizer has made its tensors
+            # The memory that the state's tensors had before would stay with the allocator.
+            ctypes.CDLL(None).malloc_trim(0)
 
     def _save_local(self, step: int, to: Any, size: Any) -> None:
         self._saved = self._own.bytes(step)  # lives until the next call

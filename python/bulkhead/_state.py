@@ -86,8 +86,9 @@ class _Tensor:
             raise JobError(f"{name} is a {like.dtype} tensor of layout {like.layout} on {like.device};"
                            " expected a dense real one on the CPU or a CUDA device")
         self.name, self._get, self._put = name, get, put
-        self._dtype, self._shape = like.dtype, like.shape
-        self._like = tensor
+        self._dtype, self._shape, self._device = like.dtype, like.shape, like.device
+        # Not the tensor itself, which would stay in memory beside the state's.
+        self._like = tensor if is_sharded(tensor) else torch.empty(like.shape, dtype=like.dtype, device="meta")
         self.bytes = bytes_of(like)
 
     def entry(self) -> Dict[str, Any]:
@@ -134,7 +135,7 @@ class _Copied(_Tensor):
     its own."""
 
     def _lent(self) -> torch.Tensor:
-        return alike(self._view.to(local_of(self._like).device, copy=True), self._like)
+        return alike(self._view.to(self._device, copy=True), self._like)
 
     def _move(self, tensor: torch.Tensor) -> None:
         pass

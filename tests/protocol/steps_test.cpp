@@ -128,6 +128,18 @@ TEST_F(StepTest, TheStateIsKeptBeforeStepsWhoseResultIsComparedUnlessThatTakesTo
     EXPECT_THAT(quorum().explanation, Not(HasSubstr("kept")));
 }
 
+TEST_F(StepTest, NoStateIsKeptForJudgingATieUntilSoFewAreLeftThatOneLossMayMakeOne) {
+    options.replicas = 4;
+    options.policies.parityEverySteps = 1;
+    train(3);
+    EXPECT_FALSE(quorum().keepBefore);
+    exits({3, 0});
+    for (int32_t r = 0; r < 3; ++r) vote(r);
+    durable();
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 1, 2));
+    EXPECT_TRUE(quorum().keepBefore);
+}
+
 /// The job's policy leaves it to the coordinator how often states are compared.
 class PaceTest : public StepTest {
   protected:

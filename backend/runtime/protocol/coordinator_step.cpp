@@ -172,9 +172,9 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
     q.chunkTimeoutMs = limits_.chunkTimeoutMs();
     const uint32_t every = parityEvery();
     q.checkParity = every != 0 && (step % every == 0 || comparesBesides(step));
-    // The hashes after a step are compared at the next, among members that are not known yet: one
-    // of three may be lost after it voted, so any number but one may tie.
+    // The hashes after a step are compared at the next, among members that are not known yet.
     q.keepBefore = every != 0 && options_.replicas + options_.spares > 1 &&
+                   decision.contributors.size() <= kMostThatTie &&
                    (step + 1) % (uint64_t{every} * comparisonsPerKeep_) == 0;
     q.explanation = absl::StrCat(decision.explanation, keepText_);
     return q;

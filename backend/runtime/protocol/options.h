@@ -14,6 +14,10 @@
 /// does not look there, so that the simulator and the tests can do without job files.
 namespace bulkhead::protocol {
 
+/// So many contributors tie when one of them has another state and one is lost before that is seen;
+/// of more a majority is left, and nobody needs to keep a state for judging a tie.
+constexpr size_t kMostThatTie = 3;
+
 /// A value of Policies::parityEverySteps: the coordinator chooses it by what a hash takes.
 inline constexpr uint32_t kParityAuto = ~0u;
 

@@ -348,6 +348,8 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
         absl::StatusOr<double> took = keepBefore();
         if (!took.ok()) return took.status();
         keepMs = *took;
+    } else if (kept_ && record.contributors.size() > protocol::kMostThatTie) {
+        forgetBefore();  // there were fewer for a while
     }
     if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
     post(protocol::Applied{record.step, inMs(clock_.now() - start), keepMs});
@@ -376,7 +378,8 @@ absl::StatusOr<double> ReplicaRank::Impl::keepBefore() {
 /// Memory is taken while nobody waits for this rank, not between two steps.
 absl::Status ReplicaRank::Impl::takeRoomToKeep() {
     const model::JobSpec& spec = options_.spec;
-    if (spec.policies.parityEverySteps == 0 || spec.replicas + spec.spares < 2)
+    if (spec.policies.parityEverySteps == 0 || spec.replicas + spec.spares < 2 ||
+        spec.replicas > protocol::kMostThatTie)
         return absl::OkStatus();
     return keepBefore().status();
 }
