@@ -72,10 +72,12 @@ class DeviceJob : public ::testing::Test {
     /// What `steps` steps on that device committed: loss and hash of each.
     std::vector<std::pair<double, uint64_t>> numbersOn(const std::string& device, uint64_t steps,
                                                        const std::string& says) {
-        MiniJob job(specOn(device), folderOf(device));
+        model::JobSpec spec = specOn(device);
+        spec.replicas = protocol::kMostThatTie;
+        MiniJob job(spec, folderOf(device));
         EXPECT_TRUE(job.runToStep(steps)) << job.output();
         EXPECT_THAT(job.output(), HasSubstr("device: " + says));
-        // Four may tie, so each of them needs the state before every step; but nobody joins, and
+        // They may tie, so each of them needs the state before every step; but nobody joins, and
         // no checkpoint is due.
         const auto waited = HasSubstr("the whole state is exported, and all wait");
         const auto beside = HasSubstr("the whole state is exported beside training");
@@ -87,7 +89,7 @@ class DeviceJob : public ::testing::Test {
         expectParity(job);
         std::vector<std::pair<double, uint64_t>> numbers;
         for (const StepCommitted& step : job.facts<StepCommitted>()) {
-            EXPECT_EQ(step.votes.size(), 4u) << "step " << step.record.step;
+            EXPECT_EQ(step.votes.size(), protocol::kMostThatTie) << "step " << step.record.step;
             if (numbers.size() < steps)
                 numbers.emplace_back(step.loss, step.votes.front().hashes.front());
         }
@@ -160,8 +162,8 @@ TEST_F(PacedJob, aFlippedBitIsFoundBeforeTheNextComparisonIsOver) {
     const auto job = this->job(2);
     ASSERT_TRUE(job->runUntil([&] { return pace(*job) >= 4 && job->committed() > 20; }))
         << job->output();
-    // Of one bit alone nothing may be left at the comparison: what it changes in a mean of gradients
-    // decays.
+    // Of one bit alone nothing may be left at the comparison: what it changes in a mean of
+    // gradients decays.
     const uint64_t from = job->committed() + 2;
     constexpr uint64_t kFlips = 8;
     for (uint64_t i = 0; i < kFlips; ++i) {
