@@ -3,6 +3,7 @@
 
 #include <zstd.h>
 
+#include "backend/history/written_json.h"
 #include "backend/model/event_json.h"
 #include "backend/model/names.h"
 
@@ -32,17 +33,17 @@ std::string compress(std::string_view bytes, int level) {
     return frame;
 }
 
-absl::StatusOr<std::string> decompress(std::string_view frame) {
+absl::Status decompress(std::string_view frame, std::string& bytes) {
     constexpr unsigned long long kMost = 1ull << 30;
     const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());
     if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN || size > kMost)
         return absl::DataLossError("a compressed value is damaged");
-    std::string bytes(static_cast<size_t>(size), '\0');
+    bytes.resize(static_cast<size_t>(size));
     const size_t got = ZSTD_decompressDCtx(contextOfThread<ZSTD_createDCtx, ZSTD_freeDCtx>(),
                                            bytes.data(), bytes.size(), frame.data(), frame.size());
     if (ZSTD_isError(got) || got != bytes.size())
         return absl::DataLossError("a compressed value is damaged");
-    return bytes;
+    return absl::OkStatus();
 }
 
 std::optional<int64_t> stepOf(const model::EventBody& body) {
@@ -87,29 +88,31 @@ EventRow rowOf(const model::Event& event) {
     return row;
 }
 
-absl::StatusOr<model::Event> eventOf(SQLite::Statement& row, int first, std::string* json) {
+absl::StatusOr<model::Event> eventOf(SQLite::Statement& row, std::string& json) {
     model::Event event;
-    event.seq = static_cast<uint64_t>(row.getColumn(first).getInt64());
-    event.timeNs = row.getColumn(first + 1).getInt64();
-    const int severity = row.getColumn(first + 2).getInt();
+    event.seq = static_cast<uint64_t>(row.getColumn(0).getInt64());
+    event.timeNs = row.getColumn(1).getInt64();
+    const int severity = row.getColumn(2).getInt();
     const auto damaged = [&](std::string_view why) {
         return absl::DataLossError(model::concat("event ", event.seq, " cannot be read: ", why));
     };
     if (severity < 0 || severity > static_cast<int>(model::Severity::kError))
         return damaged("its severity is out of range");
     event.severity = static_cast<model::Severity>(severity);
-    const SQLite::Column column = row.getColumn(first + 3);
-    std::string text(static_cast<const char*>(column.getBlob()),
-                     static_cast<size_t>(column.getBytes()));
-    if (column.isBlob()) {
-        absl::StatusOr<std::string> plain = decompress(text);
-        if (!plain.ok()) return damaged(std::string(plain.status().message()));
-        text = *std::move(plain);
+    const SQLite::Column column = row.getColumn(3);
+    const std::string_view stored(static_cast<const char*>(column.getBlob()),
+                                  static_cast<size_t>(column.getBytes()));
+    if (!column.isBlob())
+        json = stored;
+    else if (absl::Status s = decompress(stored, json); !s.ok())
+        return damaged(std::string(s.message()));
+    if (auto body = bodyAsWritten(json)) {
+        event.body = *std::move(body);
+    } else {
+        auto other = model::fromJsonText<model::EventBody>(json);
+        if (!other.ok()) return damaged(std::string(other.status().message()));
+        event.body = *std::move(other);
     }
-    absl::StatusOr<model::EventBody> body = model::fromJsonText<model::EventBody>(text);
-    if (!body.ok()) return damaged(std::string(body.status().message()));
-    event.body = *std::move(body);
-    if (json) *json = std::move(text);
     return event;
 }
 

@@ -16,8 +16,9 @@ namespace bulkhead::history {
 
 /// A zstd frame; `level` as zstd has it.
 [[nodiscard]] std::string compress(std::string_view bytes, int level = 1);
-/// DataLoss when it is no frame, or one that says it holds more than a gigabyte.
-[[nodiscard]] absl::StatusOr<std::string> decompress(std::string_view frame);
+/// Into `bytes`, whose memory is used again. DataLoss when it is no frame, or one that says it
+/// holds more than a gigabyte.
+[[nodiscard]] absl::Status decompress(std::string_view frame, std::string& bytes);
 
 struct EventRow {
     std::string json;   ///< of the body
@@ -33,9 +34,8 @@ struct EventRow {
 [[nodiscard]] std::optional<int64_t> stepOf(const model::EventBody& body);
 [[nodiscard]] std::optional<int32_t> replicaOf(const model::EventBody& body);
 
-/// Columns seq, time_ns, severity, body at `first`... of a row. `json`, if given, gets the body's
-/// text. DataLoss naming run file and seq when the body cannot be read.
-[[nodiscard]] absl::StatusOr<model::Event> eventOf(SQLite::Statement& row, int first,
-                                                   std::string* json = nullptr);
+/// Columns seq, time_ns, severity, body of a row. `json` gets the body's text; one string for all
+/// rows spares memory of its own for each. DataLoss naming seq when the body cannot be read.
+[[nodiscard]] absl::StatusOr<model::Event> eventOf(SQLite::Statement& row, std::string& json);
 
 }  // namespace bulkhead::history

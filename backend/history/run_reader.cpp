@@ -161,7 +161,7 @@ absl::Status SqliteRunReader::scan(int64_t runId, const EventFilter& f,
         std::string json;
         uint64_t bytes = 0;
         for (uint32_t found = 0; found < f.limit && bytes < f.limitBytes && query.executeStep();) {
-            absl::StatusOr<model::Event> event = eventOf(query, 0, &json);
+            absl::StatusOr<model::Event> event = eventOf(query, json);
             if (!event.ok()) return damaged(file_.string(), std::string(event.status().message()));
             if (!matches(json, f)) continue;
             ++found;

@@ -126,12 +126,13 @@ std::string keyframeProblem(SQLite::Database& db, int64_t run, const model::RunS
     query.bind(2, asKey(state.seq));
     query.executeStep();
     const SQLite::Column frame = query.getColumn(0);
-    const auto bytes = decompress(
-        {static_cast<const char*>(frame.getBlob()), static_cast<size_t>(frame.getBytes())});
-    if (!bytes.ok()) return concat("the keyframe at ", state.seq, " is damaged");
-    const auto decoded = model::decodeKeyframe(*bytes);
+    std::string bytes;
+    const absl::Status read = decompress(
+        {static_cast<const char*>(frame.getBlob()), static_cast<size_t>(frame.getBytes())}, bytes);
+    if (!read.ok()) return concat("the keyframe at ", state.seq, " is damaged");
+    const auto decoded = model::decodeKeyframe(bytes);
     if (decoded.status().code() == absl::StatusCode::kFailedPrecondition) return {};
-    if (!decoded.ok() || *bytes != model::encodeKeyframe(state))
+    if (!decoded.ok() || bytes != model::encodeKeyframe(state))
         return concat("the keyframe at ", state.seq, " is not the fold of the events before it");
     return {};
 }
@@ -218,8 +219,9 @@ std::vector<LedgerFinding> SqliteRunReader::examine(
                            "SELECT seq, time_ns, severity, body, type, step FROM events "
                            "WHERE run = ? ORDER BY seq");
     rows.bind(1, runId);
+    std::string json;
     while (rows.executeStep()) {
-        const absl::StatusOr<model::Event> event = eventOf(rows, 0);
+        const absl::StatusOr<model::Event> event = eventOf(rows, json);
         if (!event.ok()) {
             wrong(std::string(event.status().message()));
             continue;

@@ -14,12 +14,14 @@ model::RunState nearestKeyframe(SQLite::Database& db, int64_t run, uint64_t seq)
         db, "SELECT state FROM keyframes WHERE run = ? AND seq <= ? ORDER BY seq DESC");
     query.bind(1, run);
     query.bind(2, asKey(seq));
+    std::string bytes;
     while (query.executeStep()) {
         const SQLite::Column column = query.getColumn(0);
-        const auto bytes = decompress(
-            {static_cast<const char*>(column.getBlob()), static_cast<size_t>(column.getBytes())});
-        if (!bytes.ok()) continue;  // a keyframe is only a short cut
-        absl::StatusOr<model::RunState> state = model::decodeKeyframe(*bytes);
+        const absl::Status read = decompress(
+            {static_cast<const char*>(column.getBlob()), static_cast<size_t>(column.getBytes())},
+            bytes);
+        if (!read.ok()) continue;  // a keyframe is only a short cut
+        absl::StatusOr<model::RunState> state = model::decodeKeyframe(bytes);
         if (state.ok() && state->seq <= seq) return *std::move(state);
     }
     return {};
@@ -40,8 +42,9 @@ absl::Status forEachEvent(SQLite::Database& db, int64_t run, uint64_t fromSeq, u
     query.bind(1, run);
     query.bind(2, asKey(fromSeq));
     query.bind(3, asKey(toSeq));
+    std::string json;
     while (query.executeStep()) {
-        const absl::StatusOr<model::Event> event = eventOf(query, 0);
+        const absl::StatusOr<model::Event> event = eventOf(query, json);
         if (!event.ok()) return event.status();
         if (!take(*event)) break;
     }
