@@ -40,6 +40,9 @@ void repair(ExpertView& view) {
 template <class T, class Key, class Good>
 void tidy(std::vector<T>& items, size_t limit, Key key, Good good) {
     std::erase_if(items, [&](const T& item) { return !good(item); });
+    const auto follows = [&](const T& a, const T& b) { return !(key(a) < key(b)); };
+    const bool isTidy = std::adjacent_find(items.begin(), items.end(), follows) == items.end();
+    if (isTidy && items.size() <= limit) return;
     std::stable_sort(items.begin(), items.end(),
                      [&](const T& a, const T& b) { return key(a) < key(b); });
     items.erase(std::unique(items.begin(), items.end(),
