@@ -82,7 +82,7 @@ struct WriterOptions {
     size_t bufferEvents = 1 << 16;  ///< accepted and not yet durable; beyond it events are lost
     size_t bufferBytes = 64u << 20;
     /// A keyframe after so many events or so many bytes of them as they are stored, whichever come
-    /// first, and not before these are twice those of the keyframe before.
+    /// first, and not before these are as many as those of the keyframe before.
     uint64_t keyframeEvents = 5000;
     size_t keyframeBytes = 1u << 20;
     uint32_t retryMs = 500;  ///< after a write failed

@@ -255,15 +255,15 @@ class SqliteRunWriter final : public RunWriter {
         return batch;
     }
 
-    /// A keyframe costs as much as the state is large: one only after twice as many bytes of
-    /// events. Who seeks reads the events behind it, so that large ones count by their bytes.
+    /// A keyframe costs as much as the state is large: one only after as many bytes of events. Who
+    /// seeks reads the events behind it, so that large ones count by their bytes.
     void addKeyframe(Batch& batch) {
         eventsSinceKeyframe_ += batch.events.size();
         bytesSinceKeyframe_ += batch.bytes;
         if (eventsSinceKeyframe_ < options_.keyframeEvents &&
             bytesSinceKeyframe_ < options_.keyframeBytes)
             return;
-        if (bytesSinceKeyframe_ < 2 * lastKeyframeBytes_) return;
+        if (bytesSinceKeyframe_ < lastKeyframeBytes_) return;
         batch.keyframe = compress(model::encodeKeyframe(state_));
         lastKeyframeBytes_ = batch.keyframe.size();
         eventsSinceKeyframe_ = 0;
