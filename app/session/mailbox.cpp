@@ -47,6 +47,11 @@ void Mailbox::putLost(client::Failure failure, client::SteadyTime nextAttempt) {
     put([&](Delivery& d) { d.lost = Delivery::Lost{std::move(failure), nextAttempt}; });
 }
 
+bool Mailbox::hasSnapshot() const {
+    const MutexLock lock(mutex_);
+    return content_.snapshot != nullptr;
+}
+
 Delivery Mailbox::take() {
     const MutexLock lock(mutex_);
     posted_ = false;

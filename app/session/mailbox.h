@@ -30,7 +30,8 @@ struct Delivery {
 };
 
 /// Passes updates from client threads to the GUI thread. Bounded; `wake` is called once per take(),
-/// on the thread that put something into the empty box. Thread: any; take() by one reader.
+/// on the thread that put something into the empty box, and for a first
+/// snapshot. Thread: any; take() by one reader.
 class Mailbox {
   public:
     static constexpr size_t kMaxEvents = 20'000;
@@ -44,6 +45,7 @@ class Mailbox {
     void putJobs(std::vector<model::JobInfo> jobs);
     void putLost(client::Failure failure, client::SteadyTime nextAttempt);
 
+    bool hasSnapshot() const;
     Delivery take();
 
   private:
@@ -52,15 +54,16 @@ class Mailbox {
         bool first = false;
         {
             const MutexLock lock(mutex_);
+            const bool had = content_.snapshot != nullptr;
             change(content_);
-            first = !posted_;
+            first = !posted_ || (!had && content_.snapshot);
             posted_ = true;
         }
         if (first) wake_();
     }
 
     std::function<void()> wake_;
-    Mutex mutex_;
+    mutable Mutex mutex_;
     Delivery content_ ABSL_GUARDED_BY(mutex_);
     bool posted_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -331,6 +331,7 @@ void Session::watchJobs() {
 }
 
 void Session::deliverSoon() {
+    if (moving_ && runBox_ && runBox_->hasSnapshot()) return deliver();
     if (deliverTimer_.isActive()) return;
     const auto since = steady_clock::now() - lastDelivery_;
     if (since >= kFrame) return deliver();
@@ -338,6 +339,7 @@ void Session::deliverSoon() {
 }
 
 void Session::deliver() {
+    deliverTimer_.stop();
     lastDelivery_ = steady_clock::now();
     if (jobsBox_) takeJobs(jobsBox_->take());
     if (runBox_) takeRun(runBox_->take());
@@ -412,6 +414,7 @@ void Session::watchJob(const model::JobInfo& job) {
 void Session::watchRun(client::WatchTarget target) {
     runWatch_.reset();
     runLost_.reset();
+    moving_ = false;
     judgeLink();
     lastWord_ = steady_clock::now();
     watched_ = target;
@@ -448,7 +451,10 @@ void Session::takeRun(Delivery delivery) {
         checkSilence();
     }
     if (delivery.position) status_.position = delivery.position;
-    if (delivery.snapshot) feed_.reset(*delivery.snapshot);
+    if (delivery.snapshot) {
+        moving_ = false;
+        feed_.reset(*delivery.snapshot);
+    }
     feed_.apply(delivery.events);
     if (delivery.position || delivery.lost || back) Q_EMIT statusChanged();
 }

@@ -170,6 +170,7 @@ class Session final : public QObject {
     QTimer deliverTimer_;
     QTimer silenceTimer_;
     client::SteadyTime lastDelivery_;
+    bool moving_ = false;          ///< within a replay, as asked: what comes of it is shown at once
     client::SteadyTime lastWord_;  ///< on the run that is watched
     bool connected_ = false;       ///< the daemon has answered
     /// State of each watch; empty while it is connected.

@@ -62,6 +62,7 @@ void Session::leaveReplay() {
 
 void Session::controlReplay(const model::ReplayControl& control) {
     if (replay_.empty() || !client_) return;
+    if (control.seekStep || control.seekTimeNs) moving_ = true;
     client_->controlReplay(replay_, control, here<model::ReplayPosition>([this](auto result) {
                                if (!result.ok()) {
                                    // A move that a later one took the place of is no news.

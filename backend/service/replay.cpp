@@ -166,25 +166,21 @@ absl::Status Replay::seek(const model::ReplayControl& order) {
         position_.endNs = info_.endedNs;
         position_.endStep = info_.lastStep;
     }
-    int64_t timeNs = 0;
+    std::optional<int64_t> timeNs;
     uint64_t seq = 0;
     if (order.seekStep && *order.seekStep > 0) {
         const uint64_t step = *order.seekStep;
-        history::LedgerFilter only;
-        only.fromStep = step;
-        only.toStep = step;
-        auto rows = reader_->ledger(info_.id, only);
-        if (!rows.ok()) return rows.status();
-        if (rows->empty())
+        auto at = reader_->seqOfStep(info_.id, step);
+        if (absl::IsNotFound(at.status()))
             return absl::NotFoundError("run " + info_.name + " has no step " +
                                        std::to_string(step) + "; its last is " +
                                        std::to_string(info_.lastStep));
-        seq = rows->back().seq;
-        timeNs = rows->back().timeNs;
+        if (!at.ok()) return at.status();
+        seq = *at;
     } else {
         timeNs = order.seekStep ? info_.startedNs
                                 : std::clamp(*order.seekTimeNs, info_.startedNs, info_.endedNs);
-        auto at = reader_->seqAtTime(info_.id, timeNs);
+        auto at = reader_->seqAtTime(info_.id, *timeNs);
         if (!at.ok()) return at.status();
         // Clocks are set back: the last event need not be the latest.
         seq = timeNs == info_.endedNs ? info_.lastSeq : *at;
@@ -193,7 +189,7 @@ absl::Status Replay::seek(const model::ReplayControl& order) {
     if (!state.ok()) return state.status();
     position_.step = state->lastCommit ? state->lastCommit->record.step : 0;
     position_.seq = seq;
-    position_.timeNs = timeNs;
+    position_.timeNs = timeNs.value_or(state->lastEventNs);
     position_.atEnd = seq >= info_.lastSeq;
     ahead_.clear();
     feed_->reset(*std::move(state));
@@ -201,6 +197,7 @@ absl::Status Replay::seek(const model::ReplayControl& order) {
 }
 
 absl::StatusOr<model::RunState> Replay::load(uint64_t seq) {
+    publishedNs_ = clock_.now();  // a short seek tells of no progress
     auto state = reader_->stateAtSeq(info_.id, seq, [this](uint64_t done, uint64_t all) {
         position_.loading = static_cast<double>(done) / static_cast<double>(all);
         publish(false);

@@ -48,6 +48,20 @@ TEST(Mailbox, ASnapshotVoidsTheEventsBeforeIt) {
     EXPECT_EQ(delivery.events.size(), 1u);
 }
 
+TEST(Mailbox, ASnapshotWakesAlthoughSomethingWaits) {
+    int woken = 0;
+    Mailbox box([&] { ++woken; });
+    box.putPosition({});
+    EXPECT_FALSE(box.hasSnapshot());
+    box.putSnapshot(std::make_shared<model::RunState>());
+    EXPECT_TRUE(box.hasSnapshot());
+    box.putEvents(numbered(1));
+    box.putSnapshot(std::make_shared<model::RunState>());
+    EXPECT_EQ(woken, 2);
+    (void)box.take();
+    EXPECT_FALSE(box.hasSnapshot());
+}
+
 TEST(Mailbox, TakesFromManyThreadsWithoutLosing) {
     Mailbox box([] {});
     std::vector<std::jthread> threads;
@@ -82,6 +96,28 @@ TEST(Session, FollowsTheFirstJobItIsTold) {
     EXPECT_EQ(console.feed.state().lastCommit->record.step, 10u);
     console.send(console.run.nextStep());
     EXPECT_EQ(console.feed.state().lastCommit->record.step, 11u);
+}
+
+TEST(Session, WhatAMoveWithinAReplayBringsDoesNotWaitForTheNextTenthOfASecond) {
+    test::Console console(10);
+    console.session->replayRun(QStringLiteral("demo"));
+    QSignalSpy changed(console.session.get(), &Session::statusChanged);
+    while (!console.session->status().replay && changed.wait(5000)) {
+    }
+    ASSERT_TRUE(console.log->replay.onSnapshot);
+    model::ReplayPosition position;
+    position.step = 7;
+    console.log->replay.onPosition(position);
+    while (console.session->status().position->step != 7 && changed.wait(5000)) {
+    }
+    model::ReplayControl order;
+    order.seekStep = 5;
+    console.session->controlReplay(order);
+    const auto moved = std::make_shared<model::RunState>(*console.log->state);
+    moved->seq = 3;
+    console.log->replay.onSnapshot(moved);
+    console.settle();
+    EXPECT_EQ(console.feed.state().seq, 3u);
 }
 
 TEST(Session, CountsDownToTheNextAttemptAndRetriesAtOnceWhenAsked) {
