@@ -15,11 +15,15 @@ bool isSampled(const model::RankView& rank) {
     return rank.pid != 0 && rank.sampledNs != 0;
 }
 
+template <class T>
+void addTo(std::optional<double>& total, const std::optional<T>& value) {
+    if (value) total = total.value_or(0) + static_cast<double>(*value);
+}
+
 template <class Get>
 std::optional<double> sum(const std::vector<model::RankView>& ranks, Get get) {
     std::optional<double> total;
-    for (const model::RankView& rank : ranks)
-        if (const auto value = get(rank)) total = total.value_or(0) + static_cast<double>(*value);
+    for (const model::RankView& rank : ranks) addTo(total, get(rank));
     return total;
 }
 
@@ -38,6 +42,13 @@ QString bytes(double value) {
 }
 
 }  // namespace
+
+void FleetNode::add(const model::RankView& rank) {
+    ++ranks;
+    addTo(tokensPerSecond, rank.tokensPerSecond);
+    addTo(cpuPercent, rank.cpuPercent);
+    addTo(rssBytes, rank.rssBytes);
+}
 
 QString replicaCell(const FleetRow& row, FleetColumn column) {
     const model::ReplicaView& r = row.replica;
@@ -136,23 +147,21 @@ QString nodeState(model::NodeState state) {
 }
 
 QString nodeCell(const FleetNode& row, FleetColumn column) {
-    using R = model::RankView;
     switch (column) {
         case FleetColumn::kName:
             return toQt(row.node.node);
         case FleetColumn::kState:
             return nodeState(row.node.state);
         case FleetColumn::kTokens:
-            return formatOptional(sum(row.ranks, [](const R& k) { return k.tokensPerSecond; }),
-                                  formatTokenRate);
+            return formatOptional(row.tokensPerSecond, formatTokenRate);
         case FleetColumn::kCpu:
-            return formatOptional(sum(row.ranks, [](const R& k) { return k.cpuPercent; }), percent);
+            return formatOptional(row.cpuPercent, percent);
         case FleetColumn::kMemory:
-            return formatOptional(sum(row.ranks, [](const R& k) { return k.rssBytes; }), bytes);
+            return formatOptional(row.rssBytes, bytes);
         case FleetColumn::kGpu:
             return formatOptional(gpuBusy(row.node), percent);
         case FleetColumn::kNode:
-            return tr("%1/%2 used").arg(row.ranks.size()).arg(row.node.slots);
+            return tr("%1/%2 used").arg(row.ranks).arg(row.node.slots);
         default:
             return {};
     }

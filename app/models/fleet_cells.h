@@ -2,6 +2,7 @@
 #pragma once
 
 #include <QString>
+#include <optional>
 #include <vector>
 
 #include "app/models/labels.h"
@@ -33,10 +34,14 @@ struct FleetRow {
     std::vector<model::RankView> ranks;  ///< their output left out
 };
 
-/// A node and the ranks that run on it.
+/// A node and what the ranks that run on it have together; absent where none tells.
 struct FleetNode {
     model::NodeView node;
-    std::vector<model::RankView> ranks;
+    uint32_t ranks = 0;
+    std::optional<double> tokensPerSecond;
+    std::optional<double> cpuPercent;
+    std::optional<double> rssBytes;
+    void add(const model::RankView& rank);
 };
 
 QString replicaCell(const FleetRow& row, FleetColumn column);

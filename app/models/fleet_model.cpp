@@ -38,10 +38,10 @@ std::vector<FleetRow> FleetModel::takeReplicas() const {
         rows.push_back(std::move(row));
     }
     for (const model::RankView& rank : feed_.state().ranks) {
-        const auto owner = std::find_if(rows.begin(), rows.end(), [&](const FleetRow& r) {
-            return r.replica.replica == rank.rank.replica;
-        });
-        if (owner != rows.end()) {
+        const auto owner =
+            std::lower_bound(rows.begin(), rows.end(), rank.rank.replica,
+                             [](const FleetRow& r, int32_t id) { return r.replica.replica < id; });
+        if (owner != rows.end() && owner->replica.replica == rank.rank.replica) {
             owner->ranks.push_back(rank);
             owner->ranks.back().output.clear();
             for (auto* age : {&owner->ranks.back().beatAgeMs, &owner->ranks.back().progressAgeMs})
@@ -53,13 +53,15 @@ std::vector<FleetRow> FleetModel::takeReplicas() const {
 
 std::vector<FleetNode> FleetModel::takeNodes(const std::vector<FleetRow>& rows) const {
     std::vector<FleetNode> nodes;
-    for (const model::NodeView& node : feed_.state().nodes) {
-        FleetNode row{node, {}};
-        for (const FleetRow& replica : rows)
-            for (const model::RankView& rank : replica.ranks)
-                if (rank.pid != 0 && rank.node == node.node) row.ranks.push_back(rank);
-        nodes.push_back(std::move(row));
-    }
+    for (const model::NodeView& node : feed_.state().nodes) nodes.emplace_back().node = node;
+    for (const FleetRow& replica : rows)
+        for (const model::RankView& rank : replica.ranks) {
+            if (rank.pid == 0) continue;
+            const auto host = std::lower_bound(
+                nodes.begin(), nodes.end(), rank.node,
+                [](const FleetNode& n, const std::string& name) { return n.node.node < name; });
+            if (host != nodes.end() && host->node.node == rank.node) host->add(rank);
+        }
     return nodes;
 }
 

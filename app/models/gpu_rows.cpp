@@ -79,15 +79,17 @@ QStringList gpuLines(const model::RunState& state, const model::NodeView& node) 
 }
 
 QStringList gpuLines(const model::RunState& state, int replica, int shard) {
-    const auto wanted = [=](const model::RankView& rank) {
-        return rank.rank.replica == replica && (shard < 0 || rank.rank.shard == shard);
-    };
+    std::vector<const model::RankView*> wanted;
+    for (const model::RankView& rank : state.ranks)
+        if (rank.rank.replica == replica && (shard < 0 || rank.rank.shard == shard) &&
+            !rank.gpus.empty())
+            wanted.push_back(&rank);
     QStringList lines;
     for (const model::NodeView& node : state.nodes) {
         if (!node.sample) continue;
         for (const model::GpuSample& gpu : node.sample->gpus)
-            if (std::any_of(state.ranks.begin(), state.ranks.end(), [&](const auto& rank) {
-                    return wanted(rank) && computesOn(rank, node, gpu.gpu);
+            if (std::any_of(wanted.begin(), wanted.end(), [&](const model::RankView* rank) {
+                    return computesOn(*rank, node, gpu.gpu);
                 }))
                 lines << gpuLine(state, node, gpu);
     }

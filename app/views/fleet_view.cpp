@@ -103,12 +103,21 @@ QString nodeDetail(const model::RunState& state, const model::NodeView& n) {
     return lines.join(QStringLiteral("<br>"));
 }
 
+/// With each sample of the fleet every figure is another. Qt would look for the place of each row
+/// of them on the screen, of which a few are there.
+class FleetTree final : public QTreeView {
+  public:
+    void dataChanged(const QModelIndex&, const QModelIndex&, const QList<int>&) override {
+        viewport()->update();
+    }
+};
+
 }  // namespace
 
 FleetView::FleetView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("fleet"), tr("Fleet"), parent),
       model_(context.feed),
-      tree_(new QTreeView),
+      tree_(new FleetTree),
       target_(new QLabel),
       detail_(new QLabel),
       output_(new QPlainTextEdit) {
