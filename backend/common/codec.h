@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -98,6 +99,7 @@ class Decoder {
             if (failed_) return;
             if (count > in_.size() - at_) return fail("a vector is longer than the message");
             value.clear();
+            value.reserve(std::min<size_t>(count, (in_.size() - at_) / sizeof(value[0])));
             for (uint32_t i = 0; i < count && !failed_; ++i) get(value.emplace_back());
         } else if constexpr (IsOptional<T>::value) {
             bool present = false;
