@@ -11,7 +11,7 @@
 namespace bulkhead::ui {
 namespace {
 
-bool isSampled(const model::RankView& rank) {
+bool isSampled(const model::RankFigures& rank) {
     return rank.pid != 0 && rank.sampledNs != 0;
 }
 
@@ -21,16 +21,16 @@ void addTo(std::optional<double>& total, const std::optional<T>& value) {
 }
 
 template <class Get>
-std::optional<double> sum(const std::vector<model::RankView>& ranks, Get get) {
+std::optional<double> sum(const std::vector<model::RankFigures>& ranks, Get get) {
     std::optional<double> total;
-    for (const model::RankView& rank : ranks) addTo(total, get(rank));
+    for (const model::RankFigures& rank : ranks) addTo(total, get(rank));
     return total;
 }
 
 template <class Get>
-std::optional<double> worst(const std::vector<model::RankView>& ranks, Get get) {
+std::optional<double> worst(const std::vector<model::RankFigures>& ranks, Get get) {
     std::optional<double> result;
-    for (const model::RankView& rank : ranks) result = std::max(result, get(rank));
+    for (const model::RankFigures& rank : ranks) result = std::max(result, get(rank));
     return result;
 }
 
@@ -43,7 +43,7 @@ QString bytes(double value) {
 
 }  // namespace
 
-void FleetNode::add(const model::RankView& rank) {
+void FleetNode::add(const model::RankFigures& rank) {
     ++ranks;
     addTo(tokensPerSecond, rank.tokensPerSecond);
     addTo(cpuPercent, rank.cpuPercent);
@@ -75,7 +75,7 @@ QString replicaCell(const FleetRow& row, FleetColumn column) {
     }
     const bool sampled = std::any_of(row.ranks.begin(), row.ranks.end(), isSampled);
     if (!sampled) return noFigure();
-    using R = model::RankView;
+    using R = model::RankFigures;
     switch (column) {
         case FleetColumn::kBeat:
             return formatOptional(worst(row.ranks, [](const R& k) { return k.beatAgeMs; }),
@@ -97,7 +97,7 @@ QString replicaCell(const FleetRow& row, FleetColumn column) {
     }
 }
 
-QString rankCell(const FleetRow& row, const model::RankView& rank, FleetColumn column) {
+QString rankCell(const FleetRow& row, const model::RankFigures& rank, FleetColumn column) {
     const bool gone = rank.pid == 0 || rank.phase == model::RankPhase::kGone;
     switch (column) {
         case FleetColumn::kName:

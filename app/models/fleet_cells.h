@@ -30,8 +30,8 @@ struct FleetColumns {
 using FleetColumn = FleetColumns::Column;
 
 struct FleetRow {
-    model::ReplicaView replica;          ///< its lane left out
-    std::vector<model::RankView> ranks;  ///< their output left out
+    model::ReplicaView replica;  ///< its lane left out
+    std::vector<model::RankFigures> ranks;
 };
 
 /// A node and what the ranks that run on it have together; absent where none tells.
@@ -41,11 +41,11 @@ struct FleetNode {
     std::optional<double> tokensPerSecond;
     std::optional<double> cpuPercent;
     std::optional<double> rssBytes;
-    void add(const model::RankView& rank);
+    void add(const model::RankFigures& rank);
 };
 
 QString replicaCell(const FleetRow& row, FleetColumn column);
-QString rankCell(const FleetRow& row, const model::RankView& rank, FleetColumn column);
+QString rankCell(const FleetRow& row, const model::RankFigures& rank, FleetColumn column);
 QString nodeCell(const FleetNode& row, FleetColumn column);
 QString nodeState(model::NodeState state);
 Tone tone(model::NodeState state);

@@ -35,6 +35,7 @@ std::vector<FleetRow> FleetModel::takeReplicas() const {
         FleetRow row;
         row.replica = replica;
         row.replica.lane = {};
+        row.ranks.reserve(feed_.state().spec.shards);
         rows.push_back(std::move(row));
     }
     for (const model::RankView& rank : feed_.state().ranks) {
@@ -43,7 +44,6 @@ std::vector<FleetRow> FleetModel::takeReplicas() const {
                              [](const FleetRow& r, int32_t id) { return r.replica.replica < id; });
         if (owner != rows.end() && owner->replica.replica == rank.rank.replica) {
             owner->ranks.push_back(rank);
-            owner->ranks.back().output.clear();
             for (auto* age : {&owner->ranks.back().beatAgeMs, &owner->ranks.back().progressAgeMs})
                 if (*age) **age += feed_.unseenMs();
         }
@@ -55,7 +55,7 @@ std::vector<FleetNode> FleetModel::takeNodes(const std::vector<FleetRow>& rows) 
     std::vector<FleetNode> nodes;
     for (const model::NodeView& node : feed_.state().nodes) nodes.emplace_back().node = node;
     for (const FleetRow& replica : rows)
-        for (const model::RankView& rank : replica.ranks) {
+        for (const model::RankFigures& rank : replica.ranks) {
             if (rank.pid == 0) continue;
             const auto host = std::lower_bound(
                 nodes.begin(), nodes.end(), rank.node,
@@ -130,7 +130,7 @@ int FleetModel::columnCount(const QModelIndex&) const {
     return kColumns;
 }
 
-QVariant FleetModel::toneOf(const FleetRow& row, const model::RankView* rank, int column) const {
+QVariant FleetModel::toneOf(const FleetRow& row, const model::RankFigures* rank, int column) const {
     const auto as = [](Tone tone) { return QVariant(static_cast<int>(tone)); };
     const bool training = row.replica.state == model::ReplicaState::kTraining;
     if (column == kState && rank == nullptr) return as(tone(row.replica.state));
@@ -176,7 +176,8 @@ QVariant FleetModel::data(const QModelIndex& index, int role) const {
     const size_t top = isRank ? index.internalId() - 1 : static_cast<size_t>(index.row());
     if (top >= rows_.size()) return nodeData(nodes_[top - rows_.size()], column, role);
     const FleetRow& row = rows_[top];
-    const model::RankView* rank = isRank ? &row.ranks[static_cast<size_t>(index.row())] : nullptr;
+    const model::RankFigures* rank =
+        isRank ? &row.ranks[static_cast<size_t>(index.row())] : nullptr;
     switch (role) {
         case Qt::DisplayRole:
             return rank ? rankCell(row, *rank, static_cast<FleetColumn>(column))

@@ -36,7 +36,7 @@ class FleetModel final : public QAbstractItemModel {
   private:
     std::vector<FleetRow> takeReplicas() const;
     std::vector<FleetNode> takeNodes(const std::vector<FleetRow>& rows) const;
-    QVariant toneOf(const FleetRow& row, const model::RankView* rank, int column) const;
+    QVariant toneOf(const FleetRow& row, const model::RankFigures* rank, int column) const;
     QVariant nodeData(const FleetNode& row, int column, int role) const;
 
     const RunFeed& feed_;

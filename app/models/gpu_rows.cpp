@@ -3,6 +3,9 @@
 
 #include <QStringList>
 #include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "app/models/units.h"
 #include "app/models/words.h"
@@ -19,8 +22,8 @@ QString figure(const std::optional<T>& value, const char* unit) {
 }
 
 bool computesOn(const model::RankView& rank, const model::NodeView& node, uint32_t gpu) {
-    return rank.pid != 0 && rank.node == node.node &&
-           std::find(rank.gpus.begin(), rank.gpus.end(), gpu) != rank.gpus.end();
+    return rank.pid != 0 && std::find(rank.gpus.begin(), rank.gpus.end(), gpu) != rank.gpus.end() &&
+           rank.node == node.node;
 }
 
 /// The last trouble of that GPU; null: none.
@@ -41,9 +44,9 @@ QString troubleWords(const model::GpuTroubleView& view) {
 /// Its parts keep together where the line is wrapped.
 QString gpuLine(const model::RunState& state, const model::NodeView& node,
                 const model::GpuSample& gpu) {
-    QStringList ranks;
+    std::vector<RankId> ranks;
     for (const model::RankView& rank : state.ranks)
-        if (computesOn(rank, node, gpu.gpu)) ranks << rankName(rank.rank);
+        if (computesOn(rank, node, gpu.gpu)) ranks.push_back(rank.rank);
     const auto percent = [](double value) { return formatShare(value / 100); };
     QStringList parts = {tr("%1 busy").arg(formatOptional(gpu.busyPercent, percent)),
                          tr("%1 of %2")
@@ -61,11 +64,20 @@ QString gpuLine(const model::RunState& state, const model::NodeView& node,
     const QString name = gpu.name.empty() ? QString() : u' ' + toQt(gpu.name).toHtmlEscaped();
     return tr("<b>GPU %1</b>%2, %3: %4")
         .arg(gpu.gpu)
-        .arg(name, ranks.isEmpty() ? tr("no rank") : ranks.join(QStringLiteral(", ")),
+        .arg(name, ranks.empty() ? tr("no rank") : ranksInWords(ranks),
              parts.join(QStringLiteral(", ")));
 }
 
 }  // namespace
+
+QString ranksInWords(const std::vector<RankId>& ranks) {
+    constexpr size_t kMost = 32;
+    QStringList names;
+    for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) names << rankName(ranks[i]);
+    const QString words = names.join(QStringLiteral(", "));
+    return ranks.size() > kMost ? tr("%1 and %2 more").arg(words, formatCount(ranks.size() - kMost))
+                                : words;
+}
 
 QStringList gpuLines(const model::RunState& state, const model::NodeView& node) {
     if (!node.sample || node.sample->gpus.empty())
@@ -79,20 +91,25 @@ QStringList gpuLines(const model::RunState& state, const model::NodeView& node) 
 }
 
 QStringList gpuLines(const model::RunState& state, int replica, int shard) {
-    std::vector<const model::RankView*> wanted;
+    constexpr size_t kMost = 32;
+    std::set<std::pair<std::string_view, uint32_t>> used;
     for (const model::RankView& rank : state.ranks)
         if (rank.rank.replica == replica && (shard < 0 || rank.rank.shard == shard) &&
-            !rank.gpus.empty())
-            wanted.push_back(&rank);
+            rank.pid != 0)
+            for (const uint32_t gpu : rank.gpus) used.emplace(rank.node, gpu);
     QStringList lines;
+    size_t more = 0;
     for (const model::NodeView& node : state.nodes) {
         if (!node.sample) continue;
-        for (const model::GpuSample& gpu : node.sample->gpus)
-            if (std::any_of(wanted.begin(), wanted.end(), [&](const model::RankView* rank) {
-                    return computesOn(*rank, node, gpu.gpu);
-                }))
+        for (const model::GpuSample& gpu : node.sample->gpus) {
+            if (!used.contains({node.node, gpu.gpu})) continue;
+            if (static_cast<size_t>(lines.size()) < kMost)
                 lines << gpuLine(state, node, gpu);
+            else
+                ++more;
+        }
     }
+    if (more > 0) lines << tr("and %1 GPUs more").arg(formatCount(more));
     return lines;
 }
 

@@ -87,9 +87,9 @@ QString replicaDetail(const model::RunState& state, const model::ReplicaView& r,
 }
 
 QString nodeDetail(const model::RunState& state, const model::NodeView& n) {
-    QStringList ranks;
+    std::vector<RankId> ranks;
     for (const model::RankView& rank : state.ranks)
-        if (rank.pid != 0 && rank.node == n.node) ranks << rankName(rank.rank);
+        if (rank.pid != 0 && rank.node == n.node) ranks.push_back(rank.rank);
     QStringList lines;
     lines << QStringLiteral("<b>%1</b>  %2, %3")
                  .arg(toQt(n.node).toHtmlEscaped(), nodeState(n.state),
@@ -98,10 +98,13 @@ QString nodeDetail(const model::RunState& state, const model::NodeView& n) {
     lines << tr2("%1 of %2 slots used: %3")
                  .arg(ranks.size())
                  .arg(n.slots)
-                 .arg(ranks.isEmpty() ? noFigure() : ranks.join(QStringLiteral(", ")));
+                 .arg(ranks.empty() ? noFigure() : ranksInWords(ranks));
     lines << gpuLines(state, n);
     return lines.join(QStringLiteral("<br>"));
 }
+
+/// Replicas of more ranks than these in all are opened one by one, by whoever wants to see them.
+constexpr size_t kMostExpanded = 4096;
 
 /// With each sample of the fleet every figure is another. Qt would look for the place of each row
 /// of them on the screen, of which a few are there.
@@ -158,7 +161,9 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
     addActions();
     connect(tree_->selectionModel(), &QItemSelectionModel::currentChanged, this,
             &FleetView::refreshDetail);
-    connect(&model_, &QAbstractItemModel::modelReset, tree_, &QTreeView::expandAll);
+    connect(&model_, &QAbstractItemModel::modelReset, this, [this] {
+        if (context_.feed.state().ranks.size() <= kMostExpanded) tree_->expandAll();
+    });
     connect(&context_.session, &Session::statusChanged, this, &FleetView::enableActions);
     connect(&context_.cursor, &TimeCursor::framed, this, [this] {
         const auto& frame = context_.cursor.frame();

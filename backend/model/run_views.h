@@ -21,8 +21,8 @@ namespace bulkhead::model {
 struct Limits {
     static constexpr int32_t kReplicas = 4096;
     static constexpr int32_t kShards = 16384;
-    static constexpr size_t kRanks = 16384;  ///< in all
-    static constexpr size_t kNodes = 4096;
+    static constexpr size_t kRanks = 1 << 17;  ///< in all
+    static constexpr size_t kNodes = 16384;
     static constexpr size_t kGpusPerNode = 64;
     static constexpr size_t kText = 1024;            ///< bytes of any text an event brings
     static constexpr size_t kLineText = 512;         ///< bytes of one line of rank output
@@ -199,7 +199,8 @@ struct OutputLine {
     }
 };
 
-struct RankView {
+/// A rank but for what it printed.
+struct RankFigures {
     RankId rank;
     uint32_t incarnation = 0;
     int32_t pid = 0;  ///< 0: no process
@@ -218,6 +219,9 @@ struct RankView {
     int64_t startedNs = 0;
     std::optional<RankExited> lastExit;
     int64_t exitedNs = 0;
+};
+
+struct RankView : RankFigures {
     /// The last lines it printed; fewer per rank in a very large job (Limits::kOutputLines).
     Ring<OutputLine, 40> output;
     template <class Self, class Visitor>
