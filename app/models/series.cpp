@@ -86,7 +86,7 @@ class Average {
     explicit Average(double weight) : weight_(weight) {}
     /// `y` came so many times in a row.
     double add(double y, double times = 1) {
-        const double kept = std::pow(weight_, times);
+        const double kept = times == 1 ? weight_ : std::pow(weight_, times);
         value_ = kept * value_ + (1 - kept) * y;
         all_ = kept * all_ + (1 - kept);
         return value_ / all_;
