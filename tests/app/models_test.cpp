@@ -419,6 +419,55 @@ TEST(GpuRows, AGpuThatHadTroubleComesFirstAndSaysWhat) {
     EXPECT_TRUE(gpuNews(state).startsWith("GPU 2 of node7: Xid 79"));
 }
 
+TEST(GpuRows, OfManyGpusAndRanksTheFirstAreNamed) {
+    constexpr int32_t kRanks = 100;
+    model::RunState state;
+    auto& node = state.nodes.emplace_back();
+    node.node = "node7";
+    node.sample.emplace();
+    for (int32_t i = 0; i < kRanks; ++i) {
+        const auto gpu = static_cast<uint32_t>(i / 2);
+        if (i % 2 == 0) node.sample->gpus.emplace_back().gpu = gpu;
+        auto& rank = state.ranks.emplace_back();
+        rank.rank = {3, i};
+        rank.pid = 1 + i;
+        rank.node = node.node;
+        rank.gpus = {gpu};
+    }
+    const QStringList lines = gpuLines(state, 3, -1);
+    ASSERT_EQ(lines.size(), 33);
+    EXPECT_TRUE(lines[31].contains("r3s62, r3s63"));
+    EXPECT_TRUE(lines[32].contains("18"));
+    EXPECT_EQ(gpuLines(state, 3, 99).size(), 1);
+    EXPECT_EQ(gpuLines(state, 2, -1).size(), 0);
+    EXPECT_EQ(ranksInWords({{0, 1}, {2, 0}}), "r0s1, r2s0");
+    EXPECT_TRUE(ranksInWords(std::vector<RankId>(40)).endsWith("and 8 more"));
+}
+
+TEST(FleetModel, ANodeAddsUpItsOwnRanks) {
+    RunFeed feed;
+    model::RunState state;
+    for (const char* name : {"a", "b"}) state.nodes.emplace_back().node = name;
+    state.replicas.emplace_back().replica = 0;
+    for (int32_t i = 0; i < 5; ++i) {
+        auto& rank = state.ranks.emplace_back();
+        rank.rank = {0, i};
+        rank.pid = i == 4 ? 0 : 1 + i;  // the last one has no process
+        rank.node = i % 2 == 0 ? "a" : "b";
+        rank.tokensPerSecond = 10 + i;
+    }
+    feed.reset(state);
+    FleetModel fleet(feed);
+    fleet.refresh();
+    const auto cell = [&](const char* node, int column) {
+        return fleet.index(fleet.indexOf(node).row(), column).data().toString();
+    };
+    EXPECT_TRUE(cell("a", FleetModel::kNode).startsWith("2/"));
+    EXPECT_EQ(cell("a", FleetModel::kTokens), formatTokenRate(22));
+    EXPECT_EQ(cell("b", FleetModel::kTokens), formatTokenRate(24));
+    EXPECT_EQ(cell("b", FleetModel::kCpu), noFigure());
+}
+
 TEST(FaultForm, AFaultLosesTheFieldsItsKindLacks) {
     model::FaultSpec spec;
     spec.kind = model::FaultKind::kKillReplica;

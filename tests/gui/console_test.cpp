@@ -231,6 +231,21 @@ TEST(Console, AFailedGpuIsSaidUntilItsNodeIsSeenTo) {
     EXPECT_FALSE(console.window->strip().explanation().contains("GPU"));
 }
 
+TEST(Console, ReplicasOfVeryManyRanksAreOpenedWhenAsked) {
+    test::Console console(3);
+    auto* tree = console.view<FleetView>().findChild<QTreeView*>();
+    const auto isOpen = [&] { return tree->isExpanded(tree->model()->index(0, 0)); };
+    EXPECT_TRUE(isOpen());
+    const auto wide = std::make_shared<model::RunState>(*console.log->state);
+    wide->ranks.clear();
+    for (int32_t i = 0; i < 5000; ++i) wide->ranks.emplace_back().rank = {0, i};
+    console.log->run.onSnapshot(wide);
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.feed.state().ranks.size() == 5000; }));
+    EXPECT_FALSE(isOpen());
+    console.view<FleetView>().select(0, 4999);
+    EXPECT_TRUE(isOpen());
+}
+
 TEST(Console, HiddenViewsDoNotFollowUntilTheyAreShown) {
     test::Console console(20);
     auto* fleet = &console.view<FleetView>();
