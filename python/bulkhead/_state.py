@@ -13,13 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
 
-from ._tensors import constants, dtype_of, part_of, word_of
-
-try:
-    from torch.distributed.tensor import DTensor
-except ImportError:  # torch before 2.5
-    class DTensor:  # type: ignore[no-redef]
-        """No tensor is one."""
+from ._tensors import constants, dtype_of, is_sharded, part_of, sharding, word_of
 
 _ALIGN = 64
 _DEVICES = "cpu", "cuda"
@@ -30,11 +24,6 @@ class JobError(RuntimeError):
 
     The process ends with code 5, and the job gives its replica up and names the reason.
     """
-
-
-def is_sharded(tensor: torch.Tensor) -> bool:
-    """It is a part of a tensor that the ranks of a replica hold together."""
-    return isinstance(tensor, DTensor)
 
 
 def is_apart(tensor: torch.Tensor) -> bool:
@@ -57,8 +46,8 @@ def alike(local: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """`local` as this rank's part of a tensor that lies as `tensor` does."""
     if not is_sharded(tensor):
         return local
-    return DTensor.from_local(local, tensor.device_mesh, tensor.placements, run_check=False,
-                              shape=tensor.shape, stride=tensor.stride())
+    return sharding().DTensor.from_local(local, tensor.device_mesh, tensor.placements, run_check=False,
+                                         shape=tensor.shape, stride=tensor.stride())
 
 
 def bytes_of(tensor: torch.Tensor) -> int:

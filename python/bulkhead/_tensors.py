@@ -6,14 +6,10 @@ A table lies beside each shard of a checkpoint; docs/checkpoints.md describes it
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
-
-try:
-    from torch.distributed.tensor import DTensor, Shard
-except ImportError:  # torch before 2.5
-    DTensor = Shard = None  # type: ignore[assignment,misc]
 
 _DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64",
            "int32": "I32", "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16",
@@ -31,14 +27,24 @@ def dtype_of(dtype: torch.dtype) -> str:
     return _DTYPES.get(name, name)
 
 
+def sharding() -> Any:
+    """torch.distributed.tensor, which takes a second to import, once the program has done so; else None."""
+    return sys.modules.get("torch.distributed.tensor")
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """It is a part of a tensor that the ranks of a replica hold together."""
+    return sharding() is not None and isinstance(tensor, sharding().DTensor)
+
+
 def part_of(tensor: torch.Tensor) -> Dict[str, Any]:
     """The whole tensor's shape, and which part of it this rank has."""
-    if DTensor is None or not isinstance(tensor, DTensor):
+    if not is_sharded(tensor):
         return {"shape": list(tensor.shape)}
     begin, extent = [0] * tensor.dim(), list(tensor.shape)
     known = True
     for axis, placement in enumerate(tensor.placements):
-        if type(placement) is Shard:
+        if type(placement) is sharding().Shard:
             d = placement.dim % tensor.dim()
             chunk = -(-extent[d] // tensor.device_mesh.size(axis))
             first = min(chunk * tensor.device_mesh.get_coordinate()[axis], extent[d])
