@@ -120,6 +120,10 @@ Result<JobText> readJob(const JobSource& job) {
         }
         out.overrides.push_back("domains=[" + list + "]");
     }
+    for (const std::string& set : job.set)
+        if (!job.faults.empty() && set.starts_with("faults="))
+            return badJob("--set " + set + " would take the place of --fault.",
+                          "Leave it out: --fault allows faults.");
     out.overrides.insert(out.overrides.end(), job.set.begin(), job.set.end());
     return out;
 }

@@ -105,9 +105,15 @@ absl::StatusOr<std::unique_ptr<history::RunWriter>> HistorySink::goOn(
     const Identity ours = identity(run);
     history::WriterOptions options = writerOptions(run, false);
     options.uuid = ours.uuid;
-    std::error_code error;
-    if (std::filesystem::file_size(file_, error) == 0 || error)
+    // A run that is resumed from may be another folder's.
+    const auto begin = [&]() -> absl::StatusOr<std::unique_ptr<history::RunWriter>> {
+        if (!diskFiles().exists((runs_ / run).string()))
+            return absl::NotFoundError(
+                absl::StrCat(file_.string(), ": no run ", run, " is recorded there"));
         return history::RunWriter::create(file_, run, clock_, std::move(options));
+    };
+    std::error_code error;
+    if (std::filesystem::file_size(file_, error) == 0 || error) return begin();
     const auto reader = history::RunReader::open(file_);
     if (!reader.ok()) return reader.status();
     history::RunFilter all;
@@ -117,8 +123,7 @@ absl::StatusOr<std::unique_ptr<history::RunWriter>> HistorySink::goOn(
     const history::StoredRun* stored = nullptr;
     for (const history::StoredRun& one : *runs)
         if (one.uuid == ours.uuid || (one.name == run && stored == nullptr)) stored = &one;
-    if (stored == nullptr)
-        return history::RunWriter::create(file_, run, clock_, std::move(options));
+    if (stored == nullptr) return begin();
     if (!ours.uuid.empty() && stored->uuid != ours.uuid)
         return absl::FailedPreconditionError(absl::StrCat(
             file_.string(), ": its run ", run, " is another one (",
@@ -145,6 +150,7 @@ absl::StatusOr<model::RunState> HistorySink::resume(const std::string& run) {
             }
     }
     auto writer = goOn(run);
+    if (absl::IsNotFound(writer.status())) return writer.status();
     const MutexLock lock(mutex_);
     Kept& kept = kept_[run];
     if (!writer.ok()) {

@@ -7,6 +7,7 @@ fully_shard() and numbers (a learning rate, a scheduler's count) are copied by g
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import struct
 from typing import Any, Callable, Dict, Iterator, List, Tuple
@@ -201,6 +202,41 @@ def _put(tree: Any, path: Tuple[Any, ...], value: Any) -> Any:
     return tree
 
 
+def _is_data(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_data, value.values()))
+    if isinstance(value, (list, tuple, set)):
+        return all(map(_is_data, value))
+    return value is None or isinstance(value, (bool, int, float, str, torch.Tensor))
+
+
+_OF_THE_STATE = {"state", "param_groups", "params"}
+
+
+def _copies(holder: Dict[str, Any], itself: Dict[int, Any]) -> Dict[str, Tuple[Any, Any]]:
+    """(value, copy) by key, of what is no part of the state; what is no data is its own copy, as are the
+    objects in `itself`, by their id."""
+    return {key: (value, copy.deepcopy(value, dict(itself)) if _is_data(value) else value)
+            for key, value in holder.items() if key not in _OF_THE_STATE}
+
+
+def _put_back(holder: Dict[str, Any], before: Dict[str, Tuple[Any, Any]]) -> None:
+    """Objects keep their identity: others may hold them."""
+    for key in set(holder) - set(before) - _OF_THE_STATE:
+        del holder[key]
+    for key, (value, copied) in before.items():
+        holder[key] = value
+        if copied is value:
+            continue
+        if isinstance(value, torch.Tensor):
+            value.data.copy_(copied)
+        elif isinstance(value, (dict, set)):
+            value.clear()
+            value.update(copied)
+        elif isinstance(value, list):
+            value[:] = copied
+
+
 class State:
     """Parameters, persistent buffers, the optimizer's and the scheduler's state, in that order.
 
@@ -288,8 +324,23 @@ class State:
         """The memory becomes what the state is."""
         if self._scheduler is not None:
             self._scheduler_state = self._scheduler.state_dict()
+        self._check_optimizer()
         for slot in self._slots:
             slot.gather()
+
+    def _check_optimizer(self) -> None:
+        """JobError when the optimizer keeps what its first step did not make: it has no place."""
+        name = type(self._optimizer).__name__
+        for p in self.trained:
+            more = set(self._optimizer.state.get(p, ())) - self._kept.get(p, set())
+            if more:
+                raise JobError(f"the optimizer {name} keeps {', '.join(sorted(map(str, more)))} of {self.name_of(p)}, "
+                               "which its first step did not make; a state keeps its layout: let it make all that it "
+                               "keeps in its first step")
+        for at, (group, keys) in enumerate(zip(self._optimizer.param_groups, self._group_keys)):
+            if set(group) - keys:
+                raise JobError(f"the optimizer {name} has {', '.join(sorted(set(group) - keys))} in its group {at}, "
+                               "which was not there with register(); give it a value before")
 
     def scatter(self) -> None:
         """The state becomes what the memory is."""
@@ -357,7 +408,10 @@ class State:
 
     def _lay_out_optimizer(self) -> None:
         state = self._optimizer.state
-        for p, example in self._created():
+        created = self._created()
+        self._kept: Dict[Any, set] = {p: set(example) for p, example in created}
+        self._group_keys = [set(group) for group in self._optimizer.param_groups]
+        for p, example in created:
             def alive(p: Any = p) -> bool:
                 return p in state and len(state[p]) > 0
 
@@ -392,14 +446,16 @@ class State:
 
     def _created(self) -> List[Tuple[torch.nn.Parameter, Any]]:
         """What the optimizer keeps of each parameter once it has taken a step. It takes one on
-        gradients of zeros, and is put back."""
+        gradients of ones, because some keep nothing of zeros, and is put back."""
         optimizer = self._optimizer
+        itself = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        held = [(holder, _copies(holder, itself)) for holder in (vars(optimizer), *optimizer.param_groups)]
         before = {p: {key: value.clone() if isinstance(value, torch.Tensor) else value
                       for key, value in kept.items()} for p, kept in optimizer.state.items()}
         values = [local_of(p).detach().clone() for p in self.trained]
         grads = [p.grad for p in self.trained]
         for p in self.trained:
-            p.grad = torch.zeros_like(p)
+            p.grad = torch.ones_like(p)
         try:
             optimizer.step()
         except (TypeError, RuntimeError) as error:
@@ -408,6 +464,8 @@ class State:
         for p, value, grad in zip(self.trained, values, grads):
             local_of(p).data.copy_(value)
             p.grad = grad
+        for holder, of_it in held:
+            _put_back(holder, of_it)
         optimizer.state.clear()
         optimizer.state.update(before)
         for p, kept in created:

@@ -49,6 +49,7 @@ TEST_F(CheckpointFilesTest, ARunGoesOnFromWhatWasExportedAndImportedAsFromItsChe
         ctl(up + "--name moved --steps 8 --db moved.db --resume a.checkpoint/manifest.json");
     ASSERT_EQ(moved.code, 0) << moved.out;
     EXPECT_EQ(hashesBefore("moved", 6), hashes);
+    EXPECT_EQ(ctl("ledger --check -f moved.db").code, 0) << "no other run was begun there";
     const Ran stayed = ctl(up +
                            "--name stayed --steps 8 --db stayed.db --resume $(ls -d "
                            "checkpoints/*/*step*5-*)/manifest.json");

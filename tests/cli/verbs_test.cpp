@@ -435,6 +435,15 @@ TEST(JobSource, AProgramsArgumentsReachTheJobAsTheyAre) {
     EXPECT_EQ(spec->shards, 1u);
 }
 
+TEST(JobSource, FaultsThatAnOverrideWouldDropAreRefused) {
+    client::JobSource source;
+    source.faults = {"kill:replica=1@step=5"};
+    source.set = {"faults=\"on\""};
+    const auto job = client::readJob(source);
+    ASSERT_FALSE(job.ok());
+    EXPECT_THAT(job.failure().cause, HasSubstr("would take the place of --fault"));
+}
+
 TEST_F(VerbsTest, RunsShowEventsLedgerAndExportReadTheHistory) {
     serveWithHistory(5);
     EXPECT_THAT(ask({"runs"}).out, HasSubstr("demo"));

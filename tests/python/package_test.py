@@ -126,6 +126,42 @@ class StateTest(unittest.TestCase):
                 for ours, theirs in zip(replica.model.parameters(), model.parameters()):
                     self.assertTrue(torch.equal(ours, theirs))
 
+    def test_an_optimizer_with_values_of_its_own_is_put_back(self):
+        class Odd(torch.optim.SGD):
+            def __init__(self, parameters):
+                super().__init__(parameters, lr=0.1)
+                self.seen, self.names, self.total = 0, ["a"], torch.zeros(2)
+                self.param_groups[0].update(k=0, weight=torch.ones(2))
+
+            def step(self, closure=None):
+                self.seen += 1
+                self.names.append("b")
+                self.total += 1
+                self.later = 1
+                self.param_groups[0]["k"] += 1
+                self.param_groups[0]["weight"] = self.param_groups[0]["weight"] * 2
+                return super().step(closure)
+
+        model = Net().to(device)
+        optimizer = Odd(model.parameters())
+        weight, names = optimizer.param_groups[0]["weight"], optimizer.names
+        State(model, optimizer, None)
+        self.assertEqual((optimizer.seen, optimizer.names, optimizer.total.tolist()), (0, ["a"], [0, 0]))
+        self.assertEqual((optimizer.param_groups[0]["k"], weight.tolist()), (0, [1, 1]))
+        self.assertIs(optimizer.param_groups[0]["weight"], weight)
+        self.assertIs(optimizer.names, names)
+        self.assertFalse(hasattr(optimizer, "later"))
+
+    def test_what_an_optimizer_first_keeps_in_a_later_step_is_refused(self):
+        for change, words in ((lambda o: o.state[o.param_groups[0]["params"][0]].update(slow=1), "keeps slow of parameter"),
+                              (lambda o: o.param_groups[0].update(k=1), "has k in its group 0")):
+            replica = Replica("momentum", 1)
+            replica.step(1)
+            replica.state.gather()
+            change(replica.optimizer)
+            with self.assertRaisesRegex(JobError, words):
+                replica.state.gather()
+
     def test_parameters_come_first_and_are_the_memory_itself(self):
         replica = Replica("adamw", 1)
         self.assertEqual(replica.state.parameter_bytes, 64 * 4)

@@ -267,9 +267,9 @@ absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
     if (!snapshot.expertShard.empty() && snapshot.expertShard != expertShard_)
         if (absl::Status s = program_->adoptLayout(snapshot.expertShard); !s.ok()) return s;
     if (snapshot.bytes.size() != program_->stateBytes())
-        return absl::FailedPreconditionError(
-            absl::StrCat("a state of ", snapshot.bytes.size(), " bytes for a shard of ",
-                         program_->stateBytes(), "; it belongs to another model"));
+        return absl::FailedPreconditionError(absl::StrCat(
+            "a state of ", snapshot.bytes.size(), " bytes for a shard of ", program_->stateBytes(),
+            "; it belongs to another model, or to another optimizer or torch"));
     if (absl::Status s = program_->importState(0, snapshot.bytes); !s.ok()) return s;
     if (absl::Status s = program_->imported(); !s.ok()) return s;
     hash_.reset();
