@@ -44,5 +44,9 @@ class Callback:
 
 
 def _bare(model: Any, optimizer: Any) -> Tuple[Any, Any]:
-    """What Fabric wrapped."""
-    return getattr(model, "module", model), getattr(optimizer, "optimizer", optimizer)
+    """What Fabric wrapped, and whatever it did not wrap."""
+    def is_of(kind: str, value: Any) -> bool:
+        return any(base.__name__ == kind for base in type(value).__mro__)
+
+    return (model.module if is_of("_FabricModule", model) else model,
+            optimizer.optimizer if is_of("_FabricOptimizer", optimizer) else optimizer)

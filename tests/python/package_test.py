@@ -1135,6 +1135,14 @@ print(json.dumps([p.flatten().tolist() for p in model.parameters()] + [str(out.d
                         for a, b in zip(ours, theirs.flatten().tolist()):
                             self.assertAlmostEqual(a, b, places=places)
 
+        def test_what_fabric_did_not_wrap_is_registered_as_it_is(self):
+            from bulkhead.fabric import _bare
+            model = torch.nn.Module()
+            model.module = torch.nn.Linear(1, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer.optimizer = None
+            self.assertEqual(_bare(model, optimizer), (model, optimizer))
+
         def test_an_optimizer_step_of_the_program_is_refused(self):
             self.ranks(self.script("32-true", end="optimizer.step()"), self.STEPS, shards=1)
             self.assertIn("remove optimizer.step()", self.errors[0])
