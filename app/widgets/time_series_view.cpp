@@ -100,10 +100,6 @@ TimeSeriesView::TimeSeriesView(const QString& title, const QString& unit, Format
     chart_->setBackgroundRoundness(0);
     chart_->layout()->setContentsMargins(0, 0, 0, 0);
     y_->setLabelsVisible(false);
-    // Each of these lays the axis out anew, whether it changes anything or not.
-    x_->setTickType(QValueAxis::TicksDynamic);
-    x_->setTickAnchor(0);
-    x_->setLabelFormat(QStringLiteral("%.0f"));
     chart_->addAxis(x_, Qt::AlignBottom);
     chart_->addAxis(y_, Qt::AlignLeft);
     view_ = new CursorChartView(chart_, this);
@@ -232,7 +228,11 @@ void TimeSeriesView::rescale() {
     const double jump =
         std::max(std::pow(2.0, std::ceil(std::log2((xGreatest - xLeast) / 50))), 1.0);
     const NiceRange x = niceRange(xLeast, xGreatest, std::max(width() / 56, 4));
+    x_->setTickType(QValueAxis::TicksDynamic);
+    x_->setTickAnchor(0);
     x_->setTickInterval(std::max((x.greatest - x.least) / std::max(x.ticks - 1, 1), 1.0));
+    // Qt lays labels and grid out with this, and not whenever ticks or the range of an axis change.
+    x_->setLabelFormat(QStringLiteral("%.0f"));
     x_->setRange(xLeast, std::max(std::ceil(xGreatest / jump) * jump, xLeast + 1));
 }
 
