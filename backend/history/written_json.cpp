@@ -25,8 +25,8 @@ class Members {
     explicit Members(const simdjson::dom::object& from) {
         for (const auto& [key, value] : from) members_.push_back({key, value});
     }
-    /// Where it stood in the object before is tried first: `places` has a place for each field of
-    /// a struct, in the order of its list.
+    /// The search begins where the member stood in the object before: `places` has a place for each
+    /// field of a struct, in the order of its list.
     const element* find(std::string_view name, std::vector<size_t>& places) {
         if (at_ == places.size()) places.push_back(0);
         size_t& place = places[at_++];
@@ -125,7 +125,7 @@ bool read(const element& from, T& value) {
 }  // namespace
 
 std::optional<model::EventBody> bodyAsWritten(std::string& json) {
-    // What it keeps for the next event is several times as large as the largest it read.
+    // The parser keeps several times as many bytes as the largest text it has read.
     constexpr size_t kMostBytes = 64u << 20;
     static thread_local simdjson::dom::parser parser(kMostBytes);
     json.reserve(json.size() + simdjson::SIMDJSON_PADDING);

@@ -142,15 +142,10 @@ void CoordinatorMachine::Impl::from(RankId, const FetchFailed& m) {
     if (!m.outOfWindow && !r->ready.empty()) return sendFetch(*r);
     const MonoNs took = now_ - r->plannedAt;
     planFetch(*r, absl::StrCat("a younger snapshot is needed: ", m.why));
-    r->outOfWindow += m.outOfWindow;
-    if (m.outOfWindow && !isSpare(*r)) waitForFetch(*r, took);
-}
-
-/// The steps after the state that it fetched are no longer kept when it has it, and will not be the
-/// next time: the others wait once while it fetches.
-void CoordinatorMachine::Impl::waitForFetch(const Replica& r, MonoNs took) {
-    if (r.outOfWindow < 2 || !mayWaitFor(r)) return;
-    letCatchUp(r, took);
+    // The steps after the state that it fetched are no longer kept when it has it, and will not be
+    // the next time.
+    const bool inVain = m.outOfWindow && ++r->outOfWindow > 1;
+    if (inVain && !isSpare(*r) && mayWaitFor(*r)) letCatchUp(*r, took);
 }
 
 bool CoordinatorMachine::Impl::mayWaitFor(const Replica& r) const {

@@ -393,7 +393,6 @@ class CoordinatorMachine::Impl : Lineage {
     void proveAll();
     void scanJoiners();
     void seeWhetherItGains(Replica& r);
-    void waitForFetch(const Replica& r, MonoNs took);
     bool mayWaitFor(const Replica& r) const;
     void letCatchUp(const Replica& r, MonoNs needs);
 
