@@ -3,7 +3,7 @@
 # The code that a GPU gets of a source: no kernel may spill registers, and with FTAR the exchange's
 # kernel has its bounds, tells the host its words in the right order and fetches ahead. Without, the kernels that
 # multiply tiles take the tensor cores for it, with operands that came into the block's own memory
-# while it computed.
+# while it computed; for Hopper alone (90a) experts' products are its own, one behind the other.
 file(MAKE_DIRECTORY ${OUT})
 set(ptx ${OUT}/kernels_${ARCH}.ptx)
 execute_process(COMMAND ${NVCC} -ptx -arch=compute_${ARCH} -O3 -std=c++17 -I${ROOT}
@@ -36,6 +36,10 @@ foreach(kernel IN LISTS kernels)
     set(registers ${used})
   endif()
 endforeach()
+# What ptxas says where it makes such products wait for each other.
+if(said MATCHES "C75[12][0-9]")
+  message(SEND_ERROR "ptxas holds products up for sm_${ARCH}: ${said}")
+endif()
 if(NOT FTAR)
   file(READ ${ptx} text)
   string(REGEX MATCHALL "\\.entry [a-zA-Z0-9_]*(Attention|MultiplyGroups)[a-zA-Z0-9_]*" entries
@@ -49,8 +53,13 @@ if(NOT FTAR)
     string(SUBSTRING "${text}" ${begin} -1 body)
     string(FIND "${body}" "\n}" end)
     string(SUBSTRING "${body}" 0 ${end} body)
-    foreach(instruction "mma.sync.aligned.m16n8k16" "ldmatrix.sync.aligned.m8n8.x4.shared"
-            "ldmatrix.sync.aligned.m8n8.x4.trans.shared" "cp.async")
+    set(instructions "mma.sync.aligned.m16n8k16" "ldmatrix.sync.aligned.m8n8.x4.shared"
+      "ldmatrix.sync.aligned.m8n8.x4.trans.shared" "cp.async")
+    if(ARCH STREQUAL "90a" AND entry MATCHES "MultiplyGroups")
+      set(instructions "wgmma.mma_async.sync.aligned.m64n256k16" "fence.proxy.async.shared"
+        "cp.async")
+    endif()
+    foreach(instruction ${instructions})
       if(NOT body MATCHES "${instruction}")
         message(SEND_ERROR "${entry} has no ${instruction} for sm_${ARCH}")
       endif()

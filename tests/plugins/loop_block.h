@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "plugins/llama_moe/gpu/kernels.h"
@@ -17,6 +19,8 @@ namespace bulkhead::test {
 
 using llama_moe::gpu::Extent;
 using llama_moe::gpu::kLines;
+using llama_moe::gpu::kMostDepth;
+using llama_moe::gpu::placeIn;
 
 /// What the threads of one block share.
 struct Shared {
@@ -25,7 +29,7 @@ struct Shared {
         : barrier(threads), values(threads), memory(bytes / kLine + 1) {
         std::memset(static_cast<void*>(memory.data()), 0xff, memory.size() * kLine);
     }
-    static constexpr size_t kLine = 128;
+    static constexpr size_t kLine = 1024;
     struct alignas(kLine) Line {
         char bytes[kLine];
     };
@@ -53,6 +57,7 @@ class Block {
         need(aligned(to, 16) && aligned(from, 16));
         fetches_.push_back({to, from});
     }
+    void written() {}
     void sent() { batches_.push_back(fetches_.size()); }
     template <uint32_t kBatches>
     void await() {
@@ -71,19 +76,26 @@ class Block {
     void clear(Sums<kM, kN>& sums) {
         sums.at.fill(0);
     }
-    /// As a GPU does: in steps of 16, behind whose end operands are zero.
+    /// As late as it may, and behind k too, as a GPU does.
     template <bool kTurnA, bool kTurnB, uint32_t kM, uint32_t kN>
-    void add(Sums<kM, kN>& sums, const Bf16* a, uint32_t lda, const Bf16* b, uint32_t ldb,
-             Extent extent) {
-        need(extent.m <= kM && extent.n <= kN);
-        need(aligned(a, 32) && aligned(b, 32) && lda % 8 == 0 && ldb % 8 == 0);
-        for (uint32_t r = thread_; r < extent.m; r += threads())
-            for (uint32_t k = 0; k < (extent.k + 15) / 16 * 16; ++k) {
-                const float x = widen(a[kTurnA ? k * lda + r : r * lda + k]);
-                float* line = sums.at.data() + r * kN;
-                for (uint32_t c = 0; c < extent.n; ++c)
-                    line[c] += x * widen(b[kTurnB ? c * ldb + k : k * ldb + c]);
-            }
+    void add(Sums<kM, kN>& sums, const Bf16* a, const Bf16* b, Extent extent) {
+        need(extent.m <= kM && extent.n <= kN && extent.k <= kMostDepth && !adding_);
+        need(aligned(a, 1024) && aligned(b, 1024));
+        adding_ = [=, this, &sums] {
+            for (uint32_t r = thread_; r < extent.m; r += threads())
+                for (uint32_t k = 0; k < kMostDepth; ++k) {
+                    const float x =
+                        widen(a[kTurnA ? placeIn<kMostDepth>(k, r) : placeIn<kM>(r, k)]);
+                    float* line = sums.at.data() + r * kN;
+                    for (uint32_t c = 0; c < extent.n; ++c)
+                        line[c] +=
+                            x * widen(b[kTurnB ? placeIn<kN>(c, k) : placeIn<kMostDepth>(k, c)]);
+                }
+        };
+    }
+    template <uint32_t kM, uint32_t kN>
+    void added(Sums<kM, kN>&) {
+        std::exchange(adding_, nullptr)();
     }
     template <uint32_t kM, uint32_t kN>
     void store(const Sums<kM, kN>& sums, float* c, uint32_t ldc) {
@@ -204,6 +216,7 @@ class Block {
     std::vector<Fetch> fetches_;
     std::vector<size_t> batches_;  ///< where each ends
     size_t fetched_ = 0;
+    std::function<void()> adding_;  ///< what add() put off
 };
 
 template <class Body>

@@ -12,12 +12,10 @@ namespace {
 constexpr unsigned kWarp = 32;
 constexpr unsigned kWarps = kBlockThreads / kWarp;
 
-constexpr unsigned kWarpsDown = 4, kWarpsAcross = 2;  ///< how they share a tile's sums
-static_assert(kWarpsDown * kWarpsAcross == kWarps);
 constexpr unsigned kSide = 16;  ///< of the squares in which operands are loaded
 static_assert(kWarps * kSide == kLines);
 
-extern __shared__ __align__(128) char memoryOfBlock[];
+extern __shared__ __align__(1024) char memoryOfBlock[];
 
 /// A thread's part of a square of an operand, as mma.m16n8k16 takes it (PTX ISA, "Matrix Fragments
 /// for mma.m16n8k16"): as the first operand [m, k], or as two second ones [k, n], n from 0 and 8.
@@ -25,12 +23,13 @@ struct Square {
     unsigned part[4];
 };
 
-/// The quarters of the square at `from` in the order of the parts. kAcross: the second quarter is
-/// the one beside the first, else the one below; kTurned: each is turned.
-template <bool kAcross, bool kTurned>
-__device__ Square loadSquare(const Bf16* from, unsigned stride) {
+/// The quarters of a square in the order of the parts; `place(row, column)` is where its element
+/// lies. kAcross: the second quarter is the one beside the first, else the one below; kTurned: each
+/// is turned.
+template <bool kAcross, bool kTurned, class Place>
+__device__ Square loadSquare(Place place) {
     const unsigned lane = threadIdx.x % kWarp, near = lane / 8 % 2 * 8, far = lane / 16 * 8;
-    const Bf16* line = from + (lane % 8 + (kAcross ? far : near)) * stride + (kAcross ? near : far);
+    const Bf16* line = place(lane % 8 + (kAcross ? far : near), kAcross ? near : far);
     const auto at = static_cast<unsigned>(__cvta_generic_to_shared(line));
     Square s;
     if constexpr (kTurned)
@@ -45,17 +44,23 @@ __device__ Square loadSquare(const Bf16* from, unsigned stride) {
                      : "memory");
     return s;
 }
-/// op(A)[m, k] at rows `m` and columns `k`.
-template <bool kTurned>
-__device__ Square loadA(const Bf16* a, unsigned stride, unsigned m, unsigned k) {
-    return kTurned ? loadSquare<true, true>(a + k * stride + m, stride)
-                   : loadSquare<false, false>(a + m * stride + k, stride);
+/// op(A)[m, k] and op(B)[k, n] from such rows and columns on; an operand's `place(row, column)` is
+/// that of the matrix as it lies.
+template <bool kTurned, class Place>
+__device__ Square loadA(Place place, unsigned m, unsigned k) {
+    return loadSquare<kTurned, kTurned>([&](unsigned row, unsigned column) {
+        return place((kTurned ? k : m) + row, (kTurned ? m : k) + column);
+    });
 }
-/// op(B)[k, n] likewise.
-template <bool kTurned>
-__device__ Square loadB(const Bf16* b, unsigned stride, unsigned k, unsigned n) {
-    return kTurned ? loadSquare<true, false>(b + n * stride + k, stride)
-                   : loadSquare<false, true>(b + k * stride + n, stride);
+template <bool kTurned, class Place>
+__device__ Square loadB(Place place, unsigned k, unsigned n) {
+    return loadSquare<kTurned, !kTurned>([&](unsigned row, unsigned column) {
+        return place((kTurned ? n : k) + row, (kTurned ? k : n) + column);
+    });
+}
+/// The place in a matrix whose rows are so far apart.
+__device__ inline auto inRows(const Bf16* first, unsigned stride) {
+    return [=](unsigned row, unsigned column) { return first + row * stride + column; };
 }
 
 /// sums[16, 8] += a[16, 16] b[16, 8], b the half of a square.
@@ -90,6 +95,117 @@ __device__ inline unsigned rounded(float first, float second) {
     return *reinterpret_cast<const unsigned*>(&pair);
 }
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/// A warp's part of a tile's sums: four warps take 64 rows together, all columns of them, by
+/// Hopper's own products (PTX ISA, "wgmma.mma_async").
+template <unsigned kM, unsigned kN>
+struct TileSums {
+    static constexpr unsigned kDown = 1, kAcross = kN / 8;
+    static_assert(kM == kSide * kWarps && kN == 256);
+    float at[kDown][kAcross][4];
+
+    __device__ static unsigned row() { return threadIdx.x / kWarp * kSide; }
+    __device__ static unsigned column() { return 0; }
+
+    /// The tensor cores read memory past what orders the threads' own accesses.
+    __device__ static void written() {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    template <bool kTurnA, bool kTurnB>
+    __device__ void add(const Bf16* a, const Bf16* b) {
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        // Where a group's rows begin: in a panel of their own if A stands, else behind each other.
+        const unsigned group = threadIdx.x / (4 * kWarp);
+        const uint64_t fromA = operand(a + group * 64 * kPanel, kMostDepth);
+        const uint64_t fromB = operand(b, kTurnB ? kN : kMostDepth);
+        BULKHEAD_UNROLL
+        for (unsigned k = 0; k < kMostDepth; k += kSide)
+            multiply<kTurnA, kTurnB>(fromA + stepTo(k, kTurnA), fromB + stepTo(k, !kTurnB));
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    }
+    __device__ static void added() {
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    }
+
+  private:
+    /// A descriptor (PTX ISA, "Matrix Descriptor Format"), in 16 bytes: panels of `rows` rows are
+    /// so far apart, and eight rows of one 1024 bytes.
+    __device__ static uint64_t operand(const Bf16* at, unsigned rows) {
+        constexpr uint64_t kSwizzled128 = uint64_t{1} << 62, kEightRows = 8 * kPanel * sizeof(Bf16);
+        const uint64_t apart = rows * kPanel * sizeof(Bf16);
+        return kSwizzled128 | kEightRows / 16 << 32 | apart / 16 << 16 |
+               (__cvta_generic_to_shared(at) & 0x3ffff) / 16;
+    }
+    /// From the descriptor of what is summed over to that of its element k: rows if it stands.
+    __device__ static constexpr uint64_t stepTo(unsigned k, bool stands) {
+        return k * (stands ? kPanel : 1) * sizeof(Bf16) / 16;
+    }
+#define BULKHEAD_FOUR(j) "+f"(at[0][j][0]), "+f"(at[0][j][1]), "+f"(at[0][j][2]), "+f"(at[0][j][3])
+#define BULKHEAD_SIXTEEN(j) \
+    BULKHEAD_FOUR(j), BULKHEAD_FOUR(j + 1), BULKHEAD_FOUR(j + 2), BULKHEAD_FOUR(j + 3)
+    /// sums[64, 256] += op(A)[64, 16] op(B)[16, 256] of a group of warps.
+    template <bool kTurnA, bool kTurnB>
+    __device__ void multiply(uint64_t a, uint64_t b) {
+        asm volatile(
+            "{\n.reg .pred add;\nsetp.eq.u32 add, 0, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+            "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+            "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+            "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+            "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "
+            "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "
+            "%124, %125, %126, %127}, %128, %129, add, 1, 1, %130, %131;\n}\n"
+            : BULKHEAD_SIXTEEN(0), BULKHEAD_SIXTEEN(4), BULKHEAD_SIXTEEN(8), BULKHEAD_SIXTEEN(12),
+              BULKHEAD_SIXTEEN(16), BULKHEAD_SIXTEEN(20), BULKHEAD_SIXTEEN(24), BULKHEAD_SIXTEEN(28)
+            : "l"(a), "l"(b), "n"(int{kTurnA}), "n"(int{!kTurnB}));
+    }
+#undef BULKHEAD_SIXTEEN
+#undef BULKHEAD_FOUR
+};
+#else
+/// A warp's part of a tile's sums, by products of one warp.
+template <unsigned kM, unsigned kN>
+struct TileSums {
+    static constexpr unsigned kWarpsDown = 2, kWarpsAcross = kWarps / kWarpsDown;
+    static constexpr unsigned kDown = kM / kSide / kWarpsDown;
+    static constexpr unsigned kAcross = kN / 8 / kWarpsAcross;
+    static_assert(kDown * kSide * kWarpsDown == kM && kAcross * 8 * kWarpsAcross == kN);
+    float at[kDown][kAcross][4];
+
+    __device__ static unsigned row() { return threadIdx.x / kWarp / kWarpsAcross * kDown * kSide; }
+    __device__ static unsigned column() { return threadIdx.x / kWarp % kWarpsAcross * kAcross * 8; }
+
+    __device__ static void written() {}
+    template <bool kTurnA, bool kTurnB>
+    __device__ void add(const Bf16* a, const Bf16* b) {
+        const auto inA = inPanels < kTurnA ? kMostDepth : kM > (a);
+        const auto inB = inPanels < kTurnB ? kN : kMostDepth > (b);
+        BULKHEAD_UNROLL
+        for (unsigned k = 0; k < kMostDepth; k += kSide) {
+            Square x[kDown];
+            BULKHEAD_UNROLL
+            for (unsigned i = 0; i < kDown; ++i) x[i] = loadA<kTurnA>(inA, row() + i * kSide, k);
+            BULKHEAD_UNROLL
+            for (unsigned j = 0; j < kAcross; j += 2) {
+                const Square y = loadB<kTurnB>(inB, k, column() + 8 * j);
+                BULKHEAD_UNROLL
+                for (unsigned i = 0; i < kDown; ++i) multiply(at[i][j], at[i][j + 1], x[i], y);
+            }
+        }
+    }
+    __device__ static void added() {}
+
+  private:
+    template <unsigned kRows>
+    __device__ static auto inPanels(const Bf16* first) {
+        return [=](unsigned row, unsigned column) { return first + placeIn<kRows>(row, column); };
+    }
+};
+#endif
+
 /// The block that a body runs on.
 struct GpuBlock {
     __device__ uint32_t block() const { return blockIdx.x; }
@@ -109,45 +225,21 @@ struct GpuBlock {
         __pipeline_wait_prior(kBatches);
     }
 
-    /// A warp's part of a tile's sums.
     template <unsigned kM, unsigned kN>
-    struct Sums {
-        static constexpr unsigned kDown = kM / kSide / kWarpsDown;
-        static constexpr unsigned kAcross = kN / kSide / kWarpsAcross;
-        static_assert(kDown * kSide * kWarpsDown == kM && kAcross * kSide * kWarpsAcross == kN);
-        float at[kDown][2 * kAcross][4];
-
-        __device__ static unsigned row() {
-            return threadIdx.x / kWarp / kWarpsAcross * kDown * kSide;
-        }
-        __device__ static unsigned column() {
-            return threadIdx.x / kWarp % kWarpsAcross * kAcross * kSide;
-        }
-    };
+    using Sums = TileSums<kM, kN>;
     template <unsigned kM, unsigned kN>
     __device__ void clear(Sums<kM, kN>& sums) const {
         BULKHEAD_UNROLL
         for (auto& line : sums.at) clearAll(line);
     }
+    __device__ void written() const { TileSums<128, 256>::written(); }
     template <bool kTurnA, bool kTurnB, unsigned kM, unsigned kN>
-    __device__ void add(Sums<kM, kN>& sums, const Bf16* a, unsigned lda, const Bf16* b,
-                        unsigned ldb, Extent extent) const {
-        using S = Sums<kM, kN>;
-        BULKHEAD_UNROLL
-        for (unsigned k = 0; k < kMostDepth; k += kSide) {
-            if (k >= extent.k) break;
-            Square x[S::kDown];
-            BULKHEAD_UNROLL
-            for (unsigned i = 0; i < S::kDown; ++i)
-                x[i] = loadA<kTurnA>(a, lda, S::row() + i * kSide, k);
-            BULKHEAD_UNROLL
-            for (unsigned j = 0; j < S::kAcross; ++j) {
-                const Square y = loadB<kTurnB>(b, ldb, k, S::column() + j * kSide);
-                BULKHEAD_UNROLL
-                for (unsigned i = 0; i < S::kDown; ++i)
-                    multiply(sums.at[i][2 * j], sums.at[i][2 * j + 1], x[i], y);
-            }
-        }
+    __device__ void add(Sums<kM, kN>& sums, const Bf16* a, const Bf16* b, Extent) const {
+        sums.template add<kTurnA, kTurnB>(a, b);
+    }
+    template <unsigned kM, unsigned kN>
+    __device__ void added(Sums<kM, kN>& sums) const {
+        sums.added();
     }
     template <unsigned kM, unsigned kN>
     __device__ void store(const Sums<kM, kN>& sums, float* c, unsigned ldc) const {
@@ -155,7 +247,7 @@ struct GpuBlock {
         BULKHEAD_UNROLL
         for (unsigned i = 0; i < S::kDown; ++i) {
             BULKHEAD_UNROLL
-            for (unsigned j = 0; j < 2 * S::kAcross; ++j)
+            for (unsigned j = 0; j < S::kAcross; ++j)
                 storeSums(sums.at[i][j], c + (S::row() + i * kSide) * ldc + S::column() + 8 * j,
                           ldc);
         }
@@ -214,7 +306,7 @@ struct GpuBlock {
     __device__ void take(Operand<kK>& operand, const Bf16* a, unsigned lda) const {
         BULKHEAD_UNROLL
         for (unsigned k = 0; k < kK; k += kSide)
-            operand.at[k / kSide] = loadA<false>(a, lda, lineBegin(), k);
+            operand.at[k / kSide] = loadA<false>(inRows(a, lda), lineBegin(), k);
     }
     template <unsigned kN>
     __device__ void round(Operand<kN>& operand, const Lines<kN>& lines) const {
@@ -237,7 +329,7 @@ struct GpuBlock {
                         unsigned ldb) const {
         BULKHEAD_UNROLL
         for (unsigned k = 0; k < kK; k += kSide)
-            addSquare<kTurnB>(lines, loadA<false>(a, lda, lineBegin(), k), b, ldb, k);
+            addSquare<kTurnB>(lines, loadA<false>(inRows(a, lda), lineBegin(), k), b, ldb, k);
     }
     template <unsigned kN>
     __device__ void store(const Lines<kN>& lines, float* c, unsigned ldc) const {
@@ -268,7 +360,7 @@ struct GpuBlock {
                                      unsigned k) {
         BULKHEAD_UNROLL
         for (unsigned j = 0; j < kN / 8; j += 2)
-            multiply(lines.at[j], lines.at[j + 1], a, loadB<kTurnB>(b, ldb, k, 8 * j));
+            multiply(lines.at[j], lines.at[j + 1], a, loadB<kTurnB>(inRows(b, ldb), k, 8 * j));
     }
     template <class T, class Two>
     __device__ static T overAll(T mine, Two two) {

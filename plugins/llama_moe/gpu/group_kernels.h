@@ -7,9 +7,21 @@
 /// expert has is known on the device alone, so that nobody waits for it.
 namespace bulkhead::llama_moe::gpu {
 
-constexpr uint32_t kSquare = 128;        ///< rows and columns of a tile of results
+/// A tile of results. What it fetches for each of its sums falls with its size, and the L2 gives
+/// only so much; registers hold no larger one.
+constexpr uint32_t kTileRows = 128, kTileColumns = 256;
 constexpr uint32_t kDepth = kMostDepth;  ///< of what is multiplied at once
 constexpr uint32_t kStages = 3;          ///< of operands on their way
+
+/// Tiles that `size` rows or columns are cut into, and how many of them the tile at `at` has.
+template <uint32_t kTile>
+BULKHEAD_BOTH constexpr uint64_t tiles(uint64_t size) {
+    return (size + kTile - 1) / kTile;
+}
+template <uint32_t kTile>
+BULKHEAD_BODY uint32_t part(uint64_t at, uint64_t end) {
+    return at >= end ? 0 : end - at < kTile ? static_cast<uint32_t>(end - at) : kTile;
+}
 
 /// Rows of group g are starts[g] to starts[g + 1].
 struct RowGroups {
@@ -17,9 +29,8 @@ struct RowGroups {
     uint32_t count;
     uint64_t rows;  ///< at least starts[count]
 
-    BULKHEAD_BOTH static uint64_t tiles(uint64_t size) { return (size + kSquare - 1) / kSquare; }
     /// At least as many as the tiles of all groups.
-    BULKHEAD_BOTH uint64_t rowTiles() const { return tiles(rows) + count; }
+    BULKHEAD_BOTH uint64_t rowTiles() const { return tiles<kTileRows>(rows) + count; }
     BULKHEAD_BODY uint64_t begin(uint32_t g) const { return static_cast<uint64_t>(starts[g]); }
     BULKHEAD_BODY uint64_t size(uint32_t g) const { return begin(g + 1) - begin(g); }
 
@@ -30,17 +41,14 @@ struct RowGroups {
     };
     BULKHEAD_BODY Tile tile(uint64_t index) const {
         for (uint32_t g = 0; g < count; ++g) {
-            const uint64_t here = tiles(size(g));
+            const uint64_t here = tiles<kTileRows>(size(g));
             if (index < here) {
-                const uint64_t row = begin(g) + index * kSquare;
-                return {g, row, part(row, begin(g + 1))};
+                const uint64_t row = begin(g) + index * kTileRows;
+                return {g, row, part<kTileRows>(row, begin(g + 1))};
             }
             index -= here;
         }
         return {0, 0, 0};
-    }
-    BULKHEAD_BODY static uint32_t part(uint64_t at, uint64_t end) {
-        return at >= end ? 0 : end - at < kSquare ? static_cast<uint32_t>(end - at) : kSquare;
     }
 };
 
@@ -52,19 +60,17 @@ struct Rows {
 
 /// The block's memory of a tile's product: stages of operands, and in their place the results.
 struct GroupMemory {
-    static constexpr uint32_t kLying = kSquare * strideOf(kDepth);     ///< [square][depth]
-    static constexpr uint32_t kStanding = kDepth * strideOf(kSquare);  ///< [depth][square]
-    static constexpr uint32_t kOperand = kLying > kStanding ? kLying : kStanding;
-    static constexpr uint32_t kStage = 2 * kOperand;  ///< elements
-    static constexpr uint32_t kResults = kSquare * wideStrideOf(kSquare) * sizeof(float);
+    static constexpr uint32_t kOperandA = kTileRows * kDepth;  ///< elements
+    static constexpr uint32_t kStage = kOperandA + kTileColumns * kDepth;
+    static constexpr uint32_t kResults = kTileRows * wideStrideOf(kTileColumns) * sizeof(float);
     static constexpr uint32_t kOperands = kStages * kStage * sizeof(Bf16);
     static constexpr uint32_t kBytes = kResults > kOperands ? kResults : kOperands;
 };
 
-/// An operand of a tile's product, `size` of at most kSquare, on its way into the block's memory:
+/// An operand of a tile's product, `size` of at most kSize, on its way into the block's memory:
 /// stage by stage its columns, or its rows if they are what is summed over (kStanding). What does
 /// not change from one stage to the next is computed once.
-template <bool kStanding, class Block>
+template <bool kStanding, uint32_t kSize, class Block>
 class Feed {
   public:
     BULKHEAD_BODY Feed(const Block& block, const Rows& from, uint32_t size, uint64_t depth)
@@ -93,21 +99,20 @@ class Feed {
             for (uint32_t n = 0; n < kEach; ++n) {
                 const uint32_t i = block.thread() + n * block.threads();
                 if (i >= kRows * kEights) break;
-                block.fetch(to + i / kEights * strideOf(kColumns) + i % kEights * 8,
-                            next_ + offsets_[n]);
+                block.fetch(to + placeIn<kRows>(i / kEights, i % kEights * 8), next_ + offsets_[n]);
             }
         } else {
             const auto some = static_cast<uint32_t>(left_ < kDepth ? left_ : kDepth);
-            fetchTile<kRows, kColumns>(block, to, next_, stride_, kStanding ? some : size_,
-                                       kStanding ? size_ : some);
+            fetchTile<kRows, kColumns, Lie::kPanels>(
+                block, to, next_, stride_, kStanding ? some : size_, kStanding ? size_ : some);
         }
         next_ += kStanding ? kDepth * stride_ : kDepth;
         left_ -= left_ < kDepth ? left_ : kDepth;
     }
 
   private:
-    static constexpr uint32_t kRows = kStanding ? kDepth : kSquare;
-    static constexpr uint32_t kColumns = kStanding ? kSquare : kDepth;
+    static constexpr uint32_t kRows = kStanding ? kDepth : kSize;
+    static constexpr uint32_t kColumns = kStanding ? kSize : kDepth;
     static constexpr uint32_t kEights = kColumns / 8;
     static constexpr uint32_t kEach =
         (kRows * kEights + Block::kLeastThreads - 1) / Block::kLeastThreads;
@@ -120,47 +125,44 @@ class Feed {
     uint32_t offsets_[kEach];
 };
 
-/// The block's memory becomes op(A)[m, depth] op(B)[depth, n] in float32, m and n at most kSquare.
-/// Begins and ends with a barrier.
+/// The block's memory becomes op(A)[m, depth] op(B)[depth, n] in float32, m at most kTileRows and n
+/// at most kTileColumns. Begins and ends with a barrier.
 template <bool kTurnA, bool kTurnB, class Block>
 BULKHEAD_BODY const float* productOf(Block& block, const Rows& a, const Rows& b, uint32_t m,
                                      uint32_t n, uint64_t depth) {
     auto* operands = reinterpret_cast<Bf16*>(block.shared());
-    Feed<kTurnA, Block> feedA(block, a, m, depth);
-    Feed<!kTurnB, Block> feedB(block, b, n, depth);
+    Feed<kTurnA, kTileRows, Block> feedA(block, a, m, depth);
+    Feed<!kTurnB, kTileColumns, Block> feedB(block, b, n, depth);
     const auto fetch = [&](uint32_t stage) {
         if (feedA.more()) {
             Bf16* to = operands + stage * GroupMemory::kStage;
             feedA.fetch(block, to);
-            feedB.fetch(block, to + GroupMemory::kOperand);
+            feedB.fetch(block, to + GroupMemory::kOperandA);
         }
         block.sent();
     };
-    typename Block::template Sums<kSquare, kSquare> sums;
+    typename Block::template Sums<kTileRows, kTileColumns> sums;
     block.clear(sums);
     block.sync();  // nobody reads the results before
     for (uint32_t stage = 0; stage + 1 < kStages; ++stage) fetch(stage);
     uint32_t stage = 0;
     for (uint64_t at = 0; at < depth; at += kDepth) {
         block.template await<kStages - 2>();
+        block.written();
         block.sync();  // all of this stage is there, and nobody is at the one before
-        fetch((stage + kStages - 1) % kStages);
         const Bf16* x = operands + stage * GroupMemory::kStage;
-        const Bf16* y = x + GroupMemory::kOperand;
-        constexpr uint32_t kStrideA = strideOf(kTurnA ? kSquare : kDepth);
-        constexpr uint32_t kStrideB = strideOf(kTurnB ? kDepth : kSquare);
-        if (depth - at >= kDepth)
-            block.template add<kTurnA, kTurnB>(sums, x, kStrideA, y, kStrideB,
-                                               Extent{m, n, kDepth});
-        else
-            block.template add<kTurnA, kTurnB>(sums, x, kStrideA, y, kStrideB,
-                                               Extent{m, n, static_cast<uint32_t>(depth - at)});
+        const Bf16* y = x + GroupMemory::kOperandA;
+        const uint64_t left = depth - at;
+        block.template add<kTurnA, kTurnB>(
+            sums, x, y, Extent{m, n, left < kDepth ? static_cast<uint32_t>(left) : kDepth});
+        fetch((stage + kStages - 1) % kStages);
+        block.added(sums);
         stage = (stage + 1) % kStages;
     }
     block.template await<0>();
     block.sync();
     auto* results = reinterpret_cast<float*>(block.shared());
-    block.store(sums, results, wideStrideOf(kSquare));
+    block.store(sums, results, wideStrideOf(kTileColumns));
     block.sync();
     return results;
 }
@@ -175,13 +177,13 @@ struct RowsProduct {
     uint64_t apart;  ///< one group's weights and the next's
     uint32_t n, depth;
 
-    BULKHEAD_BOTH uint64_t jobs() const { return groups.rowTiles() * RowGroups::tiles(n); }
+    BULKHEAD_BOTH uint64_t jobs() const { return groups.rowTiles() * tiles<kTileColumns>(n); }
     template <class Block>
     BULKHEAD_BODY void job(Block& block, uint64_t index) const {
-        const RowGroups::Tile tile = groups.tile(index / RowGroups::tiles(n));
+        const RowGroups::Tile tile = groups.tile(index / tiles<kTileColumns>(n));
         if (tile.rows == 0) return;
-        const uint64_t column = index % RowGroups::tiles(n) * kSquare;
-        const uint32_t columns = RowGroups::part(column, n);
+        const uint64_t column = index % tiles<kTileColumns>(n) * kTileColumns;
+        const uint32_t columns = part<kTileColumns>(column, n);
         const Bf16* w = weights + tile.group * apart;
         const float* results = productOf<false, kTurned>(
             block, Rows{from + tile.row * depth, depth},
@@ -189,20 +191,21 @@ struct RowsProduct {
             depth);
         Bf16* out = to + tile.row * n + column;
         if (byEight(out, n, columns)) {
-            for (uint32_t i = block.thread(); i < tile.rows * (kSquare / 8); i += block.threads()) {
-                const uint32_t r = i / (kSquare / 8), c = i % (kSquare / 8) * 8;
+            for (uint32_t i = block.thread(); i < tile.rows * (kTileColumns / 8);
+                 i += block.threads()) {
+                const uint32_t r = i / (kTileColumns / 8), c = i % (kTileColumns / 8) * 8;
                 if (c >= columns) continue;
                 Several<Bf16, 8> eight;
                 BULKHEAD_UNROLL
                 for (uint32_t j = 0; j < 8; ++j)
-                    eight.at[j] = narrow(results[r * wideStrideOf(kSquare) + c + j]);
+                    eight.at[j] = narrow(results[r * wideStrideOf(kTileColumns) + c + j]);
                 gpu::store(out + r * n + c, eight);
             }
             return;
         }
-        for (uint32_t i = block.thread(); i < tile.rows * kSquare; i += block.threads()) {
-            const uint32_t r = i / kSquare, c = i % kSquare;
-            if (c < columns) out[r * n + c] = narrow(results[r * wideStrideOf(kSquare) + c]);
+        for (uint32_t i = block.thread(); i < tile.rows * kTileColumns; i += block.threads()) {
+            const uint32_t r = i / kTileColumns, c = i % kTileColumns;
+            if (c < columns) out[r * n + c] = narrow(results[r * wideStrideOf(kTileColumns) + c]);
         }
     }
 };
@@ -217,16 +220,17 @@ struct WeightsProduct {
     uint32_t m, n;
 
     BULKHEAD_BOTH uint64_t jobs() const {
-        return groups.count * RowGroups::tiles(m) * RowGroups::tiles(n);
+        return groups.count * tiles<kTileRows>(m) * tiles<kTileColumns>(n);
     }
     template <class Block>
     BULKHEAD_BODY void job(Block& block, uint64_t index) const {
-        const uint64_t column = index % RowGroups::tiles(n) * kSquare;
-        const uint64_t line = index / RowGroups::tiles(n) % RowGroups::tiles(m) * kSquare;
-        const auto g = static_cast<uint32_t>(index / RowGroups::tiles(n) / RowGroups::tiles(m));
+        const uint64_t across = tiles<kTileColumns>(n), down = tiles<kTileRows>(m);
+        const uint64_t column = index % across * kTileColumns;
+        const uint64_t line = index / across % down * kTileRows;
+        const auto g = static_cast<uint32_t>(index / across / down);
         const uint64_t begin = groups.begin(g), rows = groups.size(g);
         if (rows == 0) return;
-        const uint32_t lines = RowGroups::part(line, m), columns = RowGroups::part(column, n);
+        const uint32_t lines = part<kTileRows>(line, m), columns = part<kTileColumns>(column, n);
         const float* results =
             productOf<true, false>(block, Rows{from + begin * m + line, m},
                                    Rows{with + begin * n + column, n}, lines, columns, rows);
@@ -242,7 +246,7 @@ struct WeightsProduct {
     template <uint32_t kWide, class Block>
     BULKHEAD_BODY void addTo(Block& block, float* out, const float* results, uint32_t lines,
                              uint32_t columns) const {
-        constexpr uint32_t kMany = 4, kAcross = kSquare / kWide;
+        constexpr uint32_t kMany = 4, kAcross = kTileColumns / kWide;
         for (uint32_t first = block.thread(); first < lines * kAcross;
              first += kMany * block.threads()) {
             Several<float, kWide> before[kMany];
@@ -257,7 +261,7 @@ struct WeightsProduct {
                 const uint32_t i = first + j * block.threads();
                 const uint32_t r = i / kAcross, c = i % kAcross * kWide;
                 if (r >= lines || c >= columns) continue;
-                const float* more = results + r * wideStrideOf(kSquare) + c;
+                const float* more = results + r * wideStrideOf(kTileColumns) + c;
                 BULKHEAD_UNROLL
                 for (uint32_t w = 0; w < kWide; ++w) before[j].at[w] += more[w];
                 gpu::store(out + r * n + c, before[j]);
@@ -269,7 +273,7 @@ struct WeightsProduct {
 struct MultiplyGroups {
     RowsProduct<false> product;
 
-    static constexpr uint32_t kShared = GroupMemory::kBytes;
+    static constexpr uint32_t kShared = GroupMemory::kBytes, kBlocksAtOnce = 1;
     BULKHEAD_BOTH uint64_t jobs() const { return product.jobs(); }
     template <class Block>
     BULKHEAD_BODY void run(Block& block) const {
@@ -283,7 +287,7 @@ struct MultiplyGroupsBack {
     RowsProduct<true> rows;
     WeightsProduct weights;
 
-    static constexpr uint32_t kShared = GroupMemory::kBytes;
+    static constexpr uint32_t kShared = GroupMemory::kBytes, kBlocksAtOnce = 1;
     BULKHEAD_BOTH uint64_t jobs() const { return rows.jobs() + weights.jobs(); }
     template <class Block>
     BULKHEAD_BODY void run(Block& block) const {

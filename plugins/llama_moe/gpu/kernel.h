@@ -18,17 +18,21 @@
 /// threads and blocks, never on when they run.
 ///
 /// For products of tiles it has memory of its own, shared(): the body's kShared bytes, aligned to
-/// 128, in which anything may stand at first; and sync(), a barrier that orders this and all other
-/// memory among the block's threads. Block::Sums<M, N> are float32 sums of a tile, M a multiple of
-/// 64 and N of 32, each thread's share of them in its registers:
+/// 1024, in which anything may stand at first; and sync(), a barrier that orders this and all other
+/// memory among the block's threads. Block::Sums<M, N> are float32 sums of a tile, M 128 and N 256,
+/// each thread's share of them in its registers:
 ///   clear(sums);
-///   add<turnA, turnB>(sums, a, lda, b, ldb, extent)  sums += op(A)[M, k] op(B)[k, N]
+///   add<turnA, turnB>(sums, a, b, extent)            sums += op(A)[M, k] op(B)[k, N]
+///   added(sums)                                      waits for it
 ///   store(sums, c, ldc)                              c[M, N] = sums
-/// A, B and c are in shared(), A and B in bfloat16, row-major. A tile begins at a multiple of 32
-/// bytes; lda and ldb are multiples of 8, ldc of 4. An extent says how much counts, kMostDepth of k
-/// at most: the rest of M and N may become anything that finite operands give, and up to the next
-/// multiple of 16 behind k both operands are zero. A GPU takes its tensor cores for it, a CPU
-/// loops. None is a barrier.
+/// A and B are in bfloat16 in shared(), at multiples of 1024 bytes, [M][kMostDepth] and
+/// [kMostDepth][N], or the other way round where they are turned; placeIn<rows>(row, column) says
+/// where in them an element lies. They are there when the threads that wrote or fetched them have
+/// called written() and then sync(), and are read until added(). An extent says how much counts,
+/// kMostDepth of k at most: the rest of M and N may become anything that finite operands give, and
+/// behind k both operands are zero. c is in shared(), row-major, at a
+/// multiple of 32 bytes, ldc a multiple of 4. A GPU takes its tensor cores for it, a CPU loops.
+/// None is a barrier.
 ///
 /// Block::Lines<N> are float32 sums [kLines][N], N a multiple of 16, and Block::Operand<K> a factor
 /// [kLines][K] in bfloat16, K a multiple of 16. A line is held by a few threads, which hold the
@@ -46,7 +50,8 @@
 ///   add<turnB>(lines, operand, b, ldb)               lines += operand op(B)[K, N]
 ///   add<turnB, K>(lines, a, lda, b, ldb)             lines += A[kLines, K] op(B)[K, N]
 ///   store(lines, c, ldc)                             c[kLines, N] = lines
-/// A, B and c are as above. All threads of a line reach overLines and add together.
+/// A and B are in bfloat16 in shared(), row-major, at multiples of 32 bytes, lda and ldb multiples
+/// of 8, and c is as above. All threads of a line reach overLines and add together.
 ///
 /// fetch(to, from) copies 16 bytes into shared(), both addresses multiples of 16, while the thread
 /// goes on. What it fetched up to sent() is a batch; await<N>() waits for all of the thread's
@@ -68,6 +73,17 @@ struct Extent {
 constexpr uint32_t kLines = 128;
 /// What is summed over in one product of tiles, at most.
 constexpr uint32_t kMostDepth = 64;
+
+/// Where an element of an operand [kRows][...] of Sums lies in it: panels of 64 columns stand
+/// behind each other, and in each row of one its eights are interchanged by the row's number. So
+/// Hopper's tensor cores read them (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory
+/// Layout", 128 bytes swizzled), and eight rows of one column lie in different banks.
+constexpr uint32_t kPanel = 64;
+template <uint32_t kRows>
+BULKHEAD_BOTH constexpr uint32_t placeIn(uint32_t row, uint32_t column) {
+    const uint32_t eight = column % kPanel / 8 ^ row % 8;
+    return (column / kPanel * kRows + row) * kPanel + eight * 8 + column % 8;
+}
 
 /// Neighbours that a thread takes at once; they begin at a multiple of their size.
 template <class T, uint32_t kCount>

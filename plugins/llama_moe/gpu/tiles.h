@@ -21,16 +21,20 @@ BULKHEAD_BODY inline bool byEight(const Bf16* from, uint64_t stride, uint32_t co
     return columns % 8 == 0 && stride % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
 }
 
+/// How a tile lies in the block's memory: rows strideOf(columns) apart, or by placeIn().
+enum class Lie { kPadded, kPanels };
+
 /// to[r][c] = from[r * stride + c] where r < rows and c < columns, else zero, for all kRows rows
 /// and kColumns columns of the tile: fetched, as kernel.h says, where rows go by eight.
-template <uint32_t kRows, uint32_t kColumns, class Block>
+template <uint32_t kRows, uint32_t kColumns, Lie kLie = Lie::kPadded, class Block>
 BULKHEAD_BODY void fetchTile(Block& block, Bf16* to, const Bf16* from, uint64_t stride,
                              uint32_t rows, uint32_t columns) {
     constexpr uint32_t kEights = kColumns / 8;
     const bool vectors = byEight(from, stride, columns);
     for (uint32_t i = block.thread(); i < kRows * kEights; i += block.threads()) {
         const uint32_t r = i / kEights, c = i % kEights * 8;
-        Bf16* here = to + r * strideOf(kColumns) + c;
+        Bf16* here =
+            to + (kLie == Lie::kPanels ? placeIn<kRows>(r, c) : r * strideOf(kColumns) + c);
         if (vectors && r < rows && c < columns) {
             block.fetch(here, from + r * stride + c);
             continue;
