@@ -62,8 +62,7 @@ absl::Status Decoder<A>::open(ParameterStore<A>* store, size_t samples, size_t s
     BULKHEAD_RETURN_IF_ERROR(headScale_.reserve(device, maxTokens_));
     BULKHEAD_RETURN_IF_ERROR(logits_.reserve(device, maxTokens_ * kVocabulary));
     BULKHEAD_RETURN_IF_ERROR(dLogits_.reserve(device, maxTokens_ * kVocabulary));
-    BULKHEAD_RETURN_IF_ERROR(told_.reserve(device, toldCount()));
-    return losses_.reserve(device, maxTokens_);
+    return told_.reserve(device, toldCount());
 }
 
 template <class A>
@@ -95,10 +94,12 @@ absl::StatusOr<typename Decoder<A>::Passage*> Decoder<A>::nextPassage(const Batc
     if (unsettled_ == passages_.size()) {
         auto passage = std::make_unique<Passage>();
         const Device& device = math_->device();
+        const size_t chosen = config().mixtureLayers() * choices();
         BULKHEAD_RETURN_IF_ERROR(passage->told.reserve(device, toldCount()));
         BULKHEAD_RETURN_IF_ERROR(passage->losses.reserve(device, maxTokens_));
-        BULKHEAD_RETURN_IF_ERROR(
-            passage->chosen.reserve(device, config().mixtureLayers() * choices()));
+        BULKHEAD_RETURN_IF_ERROR(passage->lossesOnHost.reserve(device, maxTokens_));
+        BULKHEAD_RETURN_IF_ERROR(passage->chosen.reserve(device, chosen));
+        BULKHEAD_RETURN_IF_ERROR(passage->chosenOnHost.reserve(device, chosen));
         passages_.push_back(std::move(passage));
     }
     last_ = unsettled_++;
@@ -152,7 +153,7 @@ absl::Status Decoder<A>::forward(const Batch& batch) {
 }
 
 template <class A>
-absl::Status Decoder<A>::head(size_t tokens, Passage& passage) {
+absl::Status Decoder<A>::head(size_t tokens, const Passage& passage) {
     const size_t dim = config().dim;
     BULKHEAD_RETURN_IF_ERROR(store_->gather(headUnit()));
     const A* unit = store_->dense(headUnit());
@@ -160,11 +161,29 @@ absl::Status Decoder<A>::head(size_t tokens, Passage& passage) {
                        nullptr, tokens, dim, static_cast<T>(config().normEpsilon));
     multiply(*math_, headNormed_.data(), unit + headWeights_, logits_.data(), tokens, dim,
              kVocabulary, T(0));
-    math_->crossEntropy(logits_.data(), told(told_.data()).targets, losses_.data(),
+    math_->crossEntropy(logits_.data(), told(told_.data()).targets, passage.losses.data(),
                         dLogits_.of(logits_.data()), tokens, kVocabulary);
-    math_->copy(passage.losses.data(), losses_.data(), tokens);
     put_ = math_->waits();
     return absl::OkStatus();
+}
+
+template <class A>
+void Decoder<A>::fetch() {
+    for (; fetched_ < unsettled_; ++fetched_) {
+        const Passage& passage = *passages_[fetched_];
+        math_->copy(passage.lossesOnHost.data(), passage.losses.data(),
+                    passage.domain.size() * sequence_);
+        math_->copy(passage.chosenOnHost.data(), passage.chosen.data(),
+                    config().mixtureLayers() * choices());
+    }
+    put_ = math_->waits();
+}
+
+template <class A>
+absl::Status Decoder<A>::wait() {
+    if (fetched_ == unsettled_ && math_->waits() > put_) return absl::OkStatus();
+    fetch();
+    return math_->finish();
 }
 
 template <class A>
@@ -175,7 +194,7 @@ absl::Status Decoder<A>::settle(Sums* sums) {
         addLosses(*passages_[i], sums);
         addCounts(*passages_[i], sums);
     }
-    unsettled_ = 0;
+    unsettled_ = fetched_ = 0;
     return absl::OkStatus();
 }
 
@@ -183,7 +202,8 @@ template <class A>
 void Decoder<A>::addLosses(const Passage& passage, Sums* sums) const {
     for (size_t s = 0; s < passage.domain.size(); ++s) {
         double sum = 0;
-        for (size_t t = 0; t < sequence_; ++t) sum += passage.losses.data()[s * sequence_ + t];
+        for (size_t t = 0; t < sequence_; ++t)
+            sum += passage.lossesOnHost.data()[s * sequence_ + t];
         sums->domainLoss[passage.domain[s]] += sum;
         sums->domainTokens[passage.domain[s]] += sequence_;
     }
@@ -194,7 +214,7 @@ void Decoder<A>::addCounts(const Passage& passage, Sums* sums) const {
     const size_t experts = config().experts, rows = sequence_ * config().topK;
     for (size_t mixture = 0; mixture < config().mixtureLayers(); ++mixture) {
         uint64_t* counts = sums->expertCounts.data() + mixture * domains_ * experts;
-        const int32_t* chosen = passage.chosen.data() + mixture * choices();
+        const int32_t* chosen = passage.chosenOnHost.data() + mixture * choices();
         for (size_t a = 0; a < passage.domain.size() * rows; ++a)
             ++counts[passage.domain[a / rows] * experts + static_cast<size_t>(chosen[a])];
     }
@@ -234,6 +254,7 @@ absl::Status Decoder<A>::backward(bool last, const Ready& ready) {
     }
     const Told device = told(told_.data());
     math_->embedBackward(dx, device.order, device.starts, store_->denseGradient(0), config().dim);
+    if (last) fetch();
     put_ = math_->waits();
     return finish(0, last, ready);
 }
@@ -244,7 +265,7 @@ absl::Status Decoder<A>::routing(size_t sample, uint32_t* out) {
     const size_t k = config().topK, mixtures = config().mixtureLayers();
     for (size_t m = 0; m < mixtures; ++m) {
         const int32_t* chosen =
-            lastPassage().chosen.data() + m * choices() + sample * sequence_ * k;
+            lastPassage().chosenOnHost.data() + m * choices() + sample * sequence_ * k;
         for (size_t t = 0; t < sequence_; ++t)
             for (size_t j = 0; j < k; ++j)
                 out[(t * mixtures + m) * k + j] = static_cast<uint32_t>(chosen[t * k + j]);

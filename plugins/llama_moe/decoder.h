@@ -102,18 +102,23 @@ class Decoder {
 
     /// Host and device exchange this for one micro-batch, while one of them may be behind.
     struct Passage {
-        std::vector<uint32_t> domain;                  ///< [samples]
-        Buffer<int32_t, BULKHEAD_MEMORY_HOST> told;    ///< as `told` on the device
-        Buffer<double, BULKHEAD_MEMORY_HOST> losses;   ///< by row
-        Buffer<int32_t, BULKHEAD_MEMORY_HOST> chosen;  ///< [mixture layer][row][choice]
+        std::vector<uint32_t> domain;                ///< [samples]
+        Buffer<int32_t, BULKHEAD_MEMORY_HOST> told;  ///< as `told` on the device
+        Buffer<double> losses;                       ///< by row
+        Buffer<int32_t> chosen;                      ///< [mixture layer][row][choice]
+        Buffer<double, BULKHEAD_MEMORY_HOST> lossesOnHost;
+        Buffer<int32_t, BULKHEAD_MEMORY_HOST> chosenOnHost;
     };
     absl::StatusOr<Passage*> nextPassage(const Batch& batch);
     const Passage& lastPassage() const { return *passages_[last_]; }
     size_t choices() const { return maxTokens_ * config().topK; }
-    absl::Status wait() { return math_->waits() > put_ ? absl::OkStatus() : math_->finish(); }
+    /// Puts copies on the device that bring the host what the passages hold. Not one by one: each
+    /// waits its turn behind others' copies, a snapshot's say, and all that follows behind it.
+    void fetch();
+    absl::Status wait();
 
     void tell(const Batch& batch, Passage& passage);
-    absl::Status head(size_t tokens, Passage& passage);
+    absl::Status head(size_t tokens, const Passage& passage);
     void headBackward(size_t tokens);
     void addLosses(const Passage& passage, Sums* sums) const;
     void addCounts(const Passage& passage, Sums* sums) const;
@@ -135,9 +140,9 @@ class Decoder {
     Buffer<A> headNormed_;
     Narrowed<A> dLogits_, rounded_;  ///< the latter of gradient_
     Buffer<int32_t> told_;
-    Buffer<double> losses_;
     std::vector<std::unique_ptr<Passage>> passages_;
     size_t unsettled_ = 0;  ///< so many of them
+    size_t fetched_ = 0;    ///< so many of these
     size_t last_ = 0;       ///< the one of the last forward
     uint64_t put_ = 0;      ///< how often the math had waited when that was put on the device
 };

@@ -33,7 +33,6 @@ absl::Status Mixture<A>::open(const ModelConfig& config, Math<A>* math, size_t t
     const Device& device = math->device();
     const size_t rows = tokens * config.topK;
     BULKHEAD_RETURN_IF_ERROR(exchange_.open(math, config.experts, config.dim, rows));
-    BULKHEAD_RETURN_IF_ERROR(chosen_.reserve(device, rows));
     BULKHEAD_RETURN_IF_ERROR(gates_.reserve(device, rows));
     BULKHEAD_RETURN_IF_ERROR(scale_.reserve(device, tokens));
     BULKHEAD_RETURN_IF_ERROR(normed_.reserve(device, tokens * config.dim));
@@ -65,23 +64,22 @@ absl::Status Mixture<A>::reserveGrouped() {
 }
 
 template <class A>
-void Mixture<A>::route(const MixtureWeights<const A>& w, size_t tokens, int32_t* chosenOnHost) {
+void Mixture<A>::route(const MixtureWeights<const A>& w, size_t tokens) {
     T* logits = scratch_->logits.data();
     multiply(*math_, normed_.data(), w.router, logits, tokens, config_.dim, config_.experts, T(0));
-    math_->route(logits, w.balance, chosen_.data(), gates_.data(), tokens, config_.experts,
-                 config_.topK);
-    math_->copy(chosenOnHost, chosen_.data(), tokens * config_.topK);
+    math_->route(logits, w.balance, chosen_, gates_.data(), tokens, config_.experts, config_.topK);
 }
 
 template <class A>
 absl::Status Mixture<A>::forward(Store& store, const MixtureWeights<const A>& w, const T* in,
-                                 T* out, size_t tokens, int32_t* chosenOnHost) {
+                                 T* out, size_t tokens, int32_t* chosen) {
     const size_t dim = config_.dim, k = config_.topK, hidden = config_.expertHidden;
     math_->normForward(in, w.norm, normed_.data(), scale_.data(), out, tokens, dim,
                        static_cast<T>(config_.normEpsilon));
-    route(w, tokens, chosenOnHost);
-    BULKHEAD_RETURN_IF_ERROR(exchange_.plan(chosen_.data(), chosenOnHost, tokens * k,
-                                            store.layout().shardsOf(mixture_)));
+    chosen_ = chosen;
+    route(w, tokens);
+    BULKHEAD_RETURN_IF_ERROR(
+        exchange_.plan(chosen_, tokens * k, store.layout().shardsOf(mixture_)));
     BULKHEAD_RETURN_IF_ERROR(reserveGrouped());
     math_->spread(normed_.data(), exchange_.place(), gates_.data(), sortedIn_.data(), tokens, k,
                   dim);
@@ -138,9 +136,9 @@ void Mixture<A>::addRouterGradient(const MixtureWeights<const A>& w, const Mixtu
                                    const A* dRows, T* dNormed, size_t tokens) {
     const size_t dim = config_.dim, k = config_.topK, experts = config_.experts;
     A* dLogits = scratch_->dLogits.of(scratch_->logits.data());
-    math_->routeBackward(dRows, exchange_.place(), normed_.data(), chosen_.data(), gates_.data(),
-                         dLogits, dNormed, tokens, experts, k, dim);
-    math_->addSurplus(chosen_.data(), dw.balance, tokens * k, experts);
+    math_->routeBackward(dRows, exchange_.place(), normed_.data(), chosen_, gates_.data(), dLogits,
+                         dNormed, tokens, experts, k, dim);
+    math_->addSurplus(chosen_, dw.balance, tokens * k, experts);
     addWeightGradient(*math_, normed_.data(), dLogits, dw.router, tokens, dim, experts);
     multiplyBack(*math_, dLogits, w.router, dNormed, tokens, dim, experts, T(1));
 }

@@ -47,10 +47,11 @@ class Mixture {
     absl::Status open(const ModelConfig& config, Math<A>* math, size_t tokens, size_t unit,
                       size_t mixture, MixtureScratch<A>* scratch);
 
-    /// Collective. The expert chosen by token t as its j-th will be at chosenOnHost[t * topK + j],
-    /// in host memory. With several shards waits for what was put on the device before.
+    /// Collective. The expert chosen by token t as its j-th will be at chosen[t * topK + j], device
+    /// memory that backward() reads. With several shards waits for what was put on the device
+    /// before.
     absl::Status forward(Store& store, const MixtureWeights<const A>& w, const T* in, T* out,
-                         size_t tokens, int32_t* chosenOnHost);
+                         size_t tokens, int32_t* chosen);
     /// Collective. dx and `rounded` as in Attention.
     absl::Status backward(Store& store, const MixtureWeights<const A>& w,
                           const MixtureWeights<T>& dw, const T* in, T* dx, A* rounded,
@@ -60,7 +61,7 @@ class Mixture {
     uint64_t sentBytes() const { return exchange_.sentBytes(); }
 
   private:
-    void route(const MixtureWeights<const A>& w, size_t tokens, int32_t* chosenOnHost);
+    void route(const MixtureWeights<const A>& w, size_t tokens);
     absl::Status reserveGrouped();
     void addRouterGradient(const MixtureWeights<const A>& w, const MixtureWeights<T>& dw,
                            const A* dRows, T* dNormed, size_t tokens);
@@ -74,7 +75,7 @@ class Mixture {
     MixtureScratch<A>* scratch_ = nullptr;
     SwigluShape sharedShape_, expertShape_;
     TokenExchange<A> exchange_;
-    Buffer<int32_t> chosen_;
+    int32_t* chosen_ = nullptr;  ///< by the last forward
     Buffer<T> scale_, gates_;
     Buffer<A> normed_, sharedH_, sharedAct_;
     Buffer<A> sortedIn_, groupedIn_, expertH_, expertAct_;

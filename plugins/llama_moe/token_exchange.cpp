@@ -21,6 +21,7 @@ absl::Status TokenExchange<A>::open(Math<A>* math, size_t experts, size_t rowWid
     BULKHEAD_RETURN_IF_ERROR(place_.reserve(device, rows));
     BULKHEAD_RETURN_IF_ERROR(starts_.reserve(device, experts + 1));
     if (shards_ == 1) return absl::OkStatus();
+    BULKHEAD_RETURN_IF_ERROR(expertOnHost_.reserve(device, rows));
     BULKHEAD_RETURN_IF_ERROR(placeOnHost_.reserve(device, rows));
     BULKHEAD_RETURN_IF_ERROR(startsOnHost_.reserve(device, experts + 1));
     BULKHEAD_RETURN_IF_ERROR(counts_.reserve(device, experts * shards_));
@@ -29,8 +30,7 @@ absl::Status TokenExchange<A>::open(Math<A>* math, size_t experts, size_t rowWid
 }
 
 template <class A>
-absl::Status TokenExchange<A>::plan(const int32_t* expertOf, const int32_t* onHost, size_t rows,
-                                    const int32_t* shardOf) {
+absl::Status TokenExchange<A>::plan(const int32_t* expertOf, size_t rows, const int32_t* shardOf) {
     rows_ = rows;
     if (shards_ == 1) {
         groupCount_ = experts_;
@@ -38,14 +38,16 @@ absl::Status TokenExchange<A>::plan(const int32_t* expertOf, const int32_t* onHo
         math_->sortByExpert(expertOf, place_.data(), starts_.data(), rows, experts_);
         return absl::OkStatus();
     }
+    math_->copy(expertOnHost_.data(), expertOf, rows);
     BULKHEAD_RETURN_IF_ERROR(math_->finish());
-    planSorted(onHost, shardOf);
+    planSorted(shardOf);
     BULKHEAD_RETURN_IF_ERROR(gatherCounts());
     return planGrouped(shardOf);
 }
 
 template <class A>
-void TokenExchange<A>::planSorted(const int32_t* expertOf, const int32_t* shardOf) {
+void TokenExchange<A>::planSorted(const int32_t* shardOf) {
+    const int32_t* expertOf = expertOnHost_.data();
     int32_t* counts = counts_.data() + shard_ * experts_;
     std::fill_n(counts, experts_, 0);
     for (size_t i = 0; i < rows_; ++i) ++counts[expertOf[i]];

@@ -20,12 +20,10 @@ class TokenExchange {
     /// For up to `rows` rows a plan.
     absl::Status open(Math<A>* math, size_t experts, size_t rowWidth, size_t rows);
 
-    /// Collective. Row i goes to expert expertOf[i]; shardOf is by expert, in host memory.
-    /// Afterwards the accessors below hold until the next plan. With one shard the device alone
-    /// makes the plan; with several, `onHost` is what `expertOf` becomes on the host, and is waited
-    /// for.
-    absl::Status plan(const int32_t* expertOf, const int32_t* onHost, size_t rows,
-                      const int32_t* shardOf);
+    /// Collective. Row i goes to expert expertOf[i], in device memory; shardOf is by expert, in
+    /// host memory. Afterwards the accessors below hold until the next plan. With one shard the
+    /// device alone makes the plan; with several, the host, which waits for expertOf.
+    absl::Status plan(const int32_t* expertOf, size_t rows, const int32_t* shardOf);
 
     /// Where row i stands among the sorted, in device memory.
     const int32_t* place() const { return place_.data(); }
@@ -41,7 +39,7 @@ class TokenExchange {
 
   private:
     void countSent(const std::vector<size_t>& bytes);
-    void planSorted(const int32_t* expertOf, const int32_t* shardOf);
+    void planSorted(const int32_t* shardOf);
     absl::Status gatherCounts();
     absl::Status planGrouped(const int32_t* shardOf);
     struct Group {
@@ -61,7 +59,7 @@ class TokenExchange {
     size_t width_ = 0;
     size_t rows_ = 0;
     size_t groupedRows_ = 0, groupCount_ = 0;
-    Buffer<int32_t, BULKHEAD_MEMORY_HOST> placeOnHost_;
+    Buffer<int32_t, BULKHEAD_MEMORY_HOST> expertOnHost_, placeOnHost_;  ///< with several shards
     Buffer<int32_t> place_, starts_;
     Buffer<int32_t, BULKHEAD_MEMORY_HOST> startsOnHost_;
     Buffer<int32_t, BULKHEAD_MEMORY_HOST> counts_;  ///< [source][expert]

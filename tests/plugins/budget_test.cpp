@@ -100,6 +100,15 @@ TEST_F(Budget, OfTheStateOnlyItsPiecesHashesComeToTheHost) {
     EXPECT_LT(record().bytesToHost, needed + info_.state_bytes / 2048 + (1 << 20));
 }
 
+/// It would wait its turn behind a snapshot, and training behind it.
+TEST_F(Budget, NothingComesToTheHostBeforeTheStepsLastBackwardPass) {
+    compute(true, false);
+    EXPECT_EQ(record().bytesToHost, 0u);
+    compute(false, true);
+    EXPECT_GE(record().bytesToHost,
+              2 * kSamples * kSequence * (8 * sizeof(int32_t) + sizeof(double)));
+}
+
 TEST_F(Budget, LaunchesAndWaitsOfAStep) {
     step();
     EXPECT_EQ(record().kernels + record().products, kLaunches);
