@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     app.add_option("--most", most, "the largest exchange and the largest sum, bytes")
         ->check(CLI::Range(size_t{1024}, size_t{1} << 32));
     app.add_option("--only", only, "one of the parts")
-        ->check(CLI::IsMember({"exchanges", "sums", "losses", "training"}));
+        ->check(CLI::IsMember({"exchanges", "sums", "losses", "rejoin", "training"}));
     CLI11_PARSE(app, argc, argv);
     const auto wanted = [&](const char* part) { return only.empty() || only == part; };
     bench::Report report("gpu", {"what", "blocks", "GB/s", "% of copy", "ms"});
@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
     report.note(absl::StrCat("GPU: ", info.name));
     if (wanted("sums")) bench::measureSums(plugin, times, most, report);
     if (wanted("losses")) bench::measureLoss(std::min(times, 5), report);
+    if (wanted("rejoin")) bench::measureRejoin(report);
     int failed = only == "training" ? 0 : report.finish(place.out);
 #ifdef BULKHEAD_MODULE
     if (wanted("training")) {

@@ -24,6 +24,8 @@ using protocol::fact::StepCommitted;
 constexpr uint64_t kWarm = 20;  // steps before the loss
 constexpr int32_t kVictim = 2;
 constexpr double kLossAim = 100;  // milliseconds beside one exchange
+constexpr double kRejoinAim = 1;  // percent of a step
+constexpr uint64_t kWarmOfBase = 5;
 
 /// Milliseconds: of the kill -9 of one replica, one part after another, by the coordinator's clock.
 struct Loss {
@@ -136,7 +138,74 @@ void rows(const std::vector<Loss>& losses, Report& report) {
                   "ms");
 }
 
+/// A job of `base`, whose replicas share this GPU.
+model::JobSpec baseJob(const std::string& folder, uint32_t replicas) {
+    model::JobSpec spec = runtime::tinyJob(folder);
+    spec.device = "cuda";
+    spec.replicas = replicas;
+    spec.shards = 1;
+    spec.modelToml = "size = \"base\"\n";
+    spec.sequenceLength = 2048;
+    spec.samplesPerReplica = 32;
+    spec.microBatch = 8;
+    spec.policies.parityEverySteps = 0;
+    return spec;
+}
+
+/// Milliseconds from one commit to the next, of replica 0 alone, between the two times.
+std::vector<double> stepsAlone(const runtime::MiniJob& job, MonoNs begin, MonoNs end) {
+    std::vector<double> ms;
+    MonoNs before = 0;
+    for (const auto& step : job.timedFacts<StepCommitted>()) {
+        if (before >= begin && step.at < end && step.fact.votes.size() == 1)
+            ms.push_back(inMs(step.at - before));
+        before = step.at;
+    }
+    return ms;
+}
+
 }  // namespace
+
+void measureRejoin(Report& report) {
+    const SystemClock clock;
+    const std::string folder =
+        (std::filesystem::temp_directory_path() / absl::StrCat("bulkhead-rejoin-", ::getpid()))
+            .string();
+    const auto must = [](const runtime::MiniJob& job, bool reached) {
+        if (!reached) die(absl::DeadlineExceededError(job.output()));
+    };
+    std::vector<double> alone;
+    {
+        runtime::MiniJob job(baseJob(folder, 1), folder);
+        must(job, job.runToStep(kWarmOfBase));
+        const MonoNs begin = clock.now();
+        must(job, job.runToStep(kWarmOfBase + kWarm));
+        alone = stepsAlone(job, begin, clock.now());
+    }
+    std::filesystem::remove_all(folder);
+    runtime::MiniJob job(baseJob(folder, 2), folder);
+    must(job, job.runToStep(kWarmOfBase));
+    const MonoNs killed = clock.now();
+    job.kill({1, 0}, SIGKILL);
+    const auto contributors = [&] { return job.facts<StepCommitted>().back().votes.size(); };
+    must(job, job.runUntil([&] { return contributors() == 1; }));
+    const MonoNs lost = clock.now();
+    must(job, job.runUntil([&] { return contributors() == 2; }));
+    const MonoNs back = clock.now();
+    const std::vector<double> meanwhile = stepsAlone(job, lost, back);
+    std::filesystem::remove_all(folder);
+    const Spread before = spreadOf(alone), with = spreadOf(meanwhile);
+    const auto row = [&](const std::string& what, const std::string& ms) {
+        report.row({what, "", "", "", ms});
+    };
+    row("base alone on this GPU, a step", cell(before));
+    row(absl::StrCat("base while a second replica comes back to the same GPU, ", meanwhile.size(),
+                     " steps"),
+        cell(with));
+    row("from its kill -9 until it contributes", number(inMs(back - killed), 0));
+    report.atMost("a step while a replica comes back, beside one alone",
+                  100 * (with.median / before.median - 1), kRejoinAim, "%");
+}
 
 void measureLoss(int times, Report& report) {
     const std::string folder =

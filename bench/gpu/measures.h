@@ -39,6 +39,9 @@ void measureSums(support::GpuPlugin& plugin, int times, size_t most, Report& rep
 void measureExchanges(int times, size_t most, Report& report);
 /// Four replicas of the tiny model, worker processes that share the GPU, one of them killed.
 void measureLoss(int times, Report& report);
+/// Two replicas of `base` that share the GPU, one of them killed: the other's steps until it is
+/// back, beside those of a job of one replica.
+void measureRejoin(Report& report);
 /// Steps of the workload's `base` model against cuBLAS on the same GPU: rows of a table of its own
 /// ("what", "ms", "tokens/s", "TFLOP/s", "% of cuBLAS"), and the bar.
 void measureTraining(support::GpuPlugin& plugin, int times, Report& report);
