@@ -26,6 +26,7 @@ constexpr int32_t kVictim = 2;
 constexpr double kLossAim = 100;  // milliseconds beside one exchange
 constexpr double kRejoinAim = 1;  // percent of a step
 constexpr uint64_t kWarmOfBase = 5;
+constexpr MonoNs kComesBack = 60 * kSecond;
 
 /// Milliseconds: of the kill -9 of one replica, one part after another, by the coordinator's clock.
 struct Loss {
@@ -190,7 +191,7 @@ void measureRejoin(Report& report) {
     const auto contributors = [&] { return job.facts<StepCommitted>().back().votes.size(); };
     must(job, job.runUntil([&] { return contributors() == 1; }));
     const MonoNs lost = clock.now();
-    must(job, job.runUntil([&] { return contributors() == 2; }));
+    must(job, job.runUntil([&] { return contributors() == 2; }, kComesBack));
     const MonoNs back = clock.now();
     const std::vector<double> meanwhile = stepsAlone(job, lost, back);
     std::filesystem::remove_all(folder);

@@ -8,7 +8,9 @@
 namespace bulkhead::cuda {
 namespace {
 
-extern __shared__ __align__(16) char ringOfBlock[];
+/// What is fetched into it goes by whole lines only where it begins with one: behind memory of another
+/// size an H100 fetched 32 bytes at a time.
+extern __shared__ __align__(128) char ringOfBlock[];
 
 /// The block that serve() runs on.
 struct GpuBlock {

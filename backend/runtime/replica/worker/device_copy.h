@@ -69,8 +69,8 @@ class DeviceCopy {
   private:
     static constexpr size_t kPieceBytes = 16 << 20;
     /// A copy straight to its target goes in parts of this size, two at a time: others' copies,
-    /// training's among them, wait for less than a millisecond of those before them.
-    static constexpr size_t kStraightBytes = 16 << 20;
+    /// training's among them, wait a sixth of a millisecond for those before them.
+    static constexpr size_t kStraightBytes = 4 << 20;
     struct Piece {
         void* memory = nullptr;
         bulkhead_stream* stream = nullptr;
