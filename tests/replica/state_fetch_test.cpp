@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -241,6 +242,37 @@ TEST(StateFetch, pullsADeltaThatIsStillToCome) {
     EXPECT_EQ(delta->record, record);
     EXPECT_EQ(delta->reduced, gradient);
     EXPECT_TRUE(absl::IsNotFound(fetch.delta(kStep, {{0, source.server->address()}}, 0).status()));
+}
+
+TEST(StateFetch, severalConnectionsToASourceBringAStateAndADeltaWhole) {
+    const auto snapshot = makeSnapshot((5 << 20) + 123);
+    Source one(snapshot), two(snapshot);
+    CommitRecord record;
+    record.step = kStep + 1;
+    record.lineage = 1;
+    std::vector<float> gradient((11 << 20) / sizeof(float) + 7);
+    std::iota(gradient.begin(), gradient.end(), 0.0f);
+    for (Source* source : {&one, &two}) source->store.putDelta(record, gradient);
+    FetchOptions several = options();
+    several.connections = 5;
+    StateFetch fetch(several, kClock);
+    const std::vector<FetchSource> sources = {{0, one.server->address()},
+                                              {1, two.server->address()}};
+    const auto state = fetch.run(sources);
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ((*state)->bytes, snapshot->bytes);
+    const auto parts = fetch.bytesBySource();
+    ASSERT_EQ(parts.size(), 2u) << "a source is named once";
+    EXPECT_EQ(parts[0].second + parts[1].second, snapshot->bytes.size());
+    for (int turn = 0; turn < 2; ++turn) {
+        const auto got = fetch.delta(kStep + 1, sources, 100);
+        ASSERT_TRUE(got.ok()) << got.status();
+        EXPECT_EQ(got->reduced, gradient);
+    }
+    two.server->setCut(true);
+    const auto rest = fetch.delta(kStep + 1, sources, 100);
+    ASSERT_TRUE(rest.ok()) << rest.status();
+    EXPECT_EQ(rest->reduced, gradient) << "all of it from the other";
 }
 
 TEST(StateFetch, aDeltaIsPulledFromThoseWhoAreNamedNow) {

@@ -54,6 +54,7 @@ FetchOptions CatchUp::optionsOf(const protocol::Fetch& order) const {
     options.progress = hooks_.progress;
     options.cut = hooks_.cut;
     options.network = &network_;
+    options.connections = network_.connections();
     return options;
 }
 

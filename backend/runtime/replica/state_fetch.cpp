@@ -2,6 +2,7 @@
 #include "backend/runtime/replica/state_fetch.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,8 @@ namespace bulkhead::runtime {
 namespace {
 
 constexpr int kFailuresPerSource = 3;
+/// What a delta's first answer has of it where several connections share the rest.
+constexpr uint64_t kFirstPart = 4 << 20;
 
 absl::Status named(const FetchSource& source, const absl::Status& s) {
     return absl::Status(
@@ -156,6 +159,8 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
     std::vector<Link> links;
     for (const FetchSource& source : sources) links.push_back({source, nullptr, 0});
     if (absl::Status s = describe(&links); !s.ok()) return s;
+    for (size_t more = links.size() * (connectionsEach(links.size()) - 1), i = 0; i < more; ++i)
+        links.push_back({links[i].source, nullptr, 0});
     std::vector<absl::Status> ends(links.size());
     {
         std::vector<Thread> threads;
@@ -163,11 +168,20 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
             threads.emplace_back([&, i] { ends[i] = pull(&links[i]); });
         for (Thread& t : threads) t.join();
     }
-    for (const Link& link : links) bySource_.emplace_back(link.source.replica, link.bytes);
+    for (const Link& link : links) {
+        const auto of =
+            std::ranges::find(bySource_, link.source.replica, &std::pair<int32_t, uint64_t>::first);
+        if (of == bySource_.end())
+            bySource_.emplace_back(link.source.replica, link.bytes);
+        else
+            of->second += link.bytes;
+    }
     if (cancelled_) return absl::AbortedError("the fetch was cancelled");
     if (!complete()) {
         std::vector<std::string> reasons;
-        for (const absl::Status& s : ends) reasons.push_back(std::string(s.message()));
+        for (const absl::Status& s : ends)
+            if (std::ranges::find(reasons, s.message()) == reasons.end())
+                reasons.push_back(std::string(s.message()));
         const bool gone = std::all_of(ends.begin(), ends.end(), absl::IsNotFound);
         const std::string why = absl::StrCat("the state of step ", options_.step,
                                              " is not complete: ", absl::StrJoin(reasons, "; "));
@@ -228,15 +242,22 @@ absl::Status StateFetch::pullPiece(Link* link, Piece* piece) {
         link->stream.reset();
         return absl::DataLossError("another piece than asked for");
     }
-    std::byte* to = state_->bytes.data() + piece->offset;
-    if (absl::Status s = link->stream->receiveAll(to, piece->bytes); !s.ok()) {
+    return receive(link, *answer, state_->bytes.data() + piece->offset);
+}
+
+absl::Status StateFetch::receive(Link* link, const StateAnswer& answer, std::byte* to) {
+    if (absl::Status s = link->stream->receiveAll(to, answer.bytes); !s.ok()) {
         link->stream.reset();
         return s;
     }
-    if (XXH3_64bits(to, piece->bytes) != answer->checksum)
+    if (XXH3_64bits(to, answer.bytes) != answer.checksum)
         return absl::DataLossError(
-            absl::StrCat("the piece at ", piece->offset, " does not match its checksum"));
+            absl::StrCat("the piece at ", answer.offset, " does not match its checksum"));
     return absl::OkStatus();
+}
+
+size_t StateFetch::connectionsEach(size_t sources) const {
+    return std::max<size_t>((options_.connections + sources - 1) / std::max<size_t>(sources, 1), 1);
 }
 
 void StateFetch::pace(uint64_t bytes) {
@@ -254,43 +275,75 @@ void StateFetch::pace(uint64_t bytes) {
 
 absl::StatusOr<Delta> StateFetch::delta(uint64_t step, const std::vector<FetchSource>& sources,
                                         uint32_t patienceMs) {
-    const bool same = deltaLinks_.size() == sources.size() &&
-                      std::equal(sources.begin(), sources.end(), deltaLinks_.begin(),
-                                 [](const FetchSource& a, const Link& b) {
-                                     return a.address == b.source.address;
-                                 });
+    const size_t each = connectionsEach(sources.size());
+    bool same = deltaLinks_.size() == sources.size() * each;
+    for (size_t i = 0; same && i < deltaLinks_.size(); ++i)
+        same = deltaLinks_[i].source.address == sources[i / each].address;
     if (!same) {
         deltaLinks_.clear();
-        for (const FetchSource& source : sources) deltaLinks_.push_back({source, nullptr, 0});
+        for (const FetchSource& source : sources)
+            for (size_t i = 0; i < each; ++i) deltaLinks_.push_back({source, nullptr, 0});
     }
     std::vector<std::string> reasons;
-    bool allGone = !deltaLinks_.empty();
-    for (size_t i = 0; i < deltaLinks_.size(); ++i) {
+    bool allGone = !sources.empty();
+    for (size_t i = 0; i < sources.size(); ++i) {
         // Another source first for each step, so that the joiner leans on nobody in particular.
-        Link* link = &deltaLinks_[(step + i) % deltaLinks_.size()];
-        StateRequest r = request(StateAsk::kDelta, step);
-        r.patienceMs = patienceMs;
-        absl::StatusOr<StateAnswer> answer = ask(link, r);
+        const size_t source = (step + i) % sources.size();
+        absl::StatusOr<Delta> delta =
+            deltaFrom(std::span(deltaLinks_).subspan(source * each, each), step, patienceMs);
         if (cancelled_) return absl::AbortedError("the fetch was cancelled");
-        absl::Status s = answer.status();
-        if (s.ok() &&
-            (!answer->record || answer->record->step != step || answer->bytes % sizeof(float) != 0))
-            s = absl::DataLossError("another delta than asked for");
-        if (s.ok()) {
-            Delta delta{*answer->record, {}};
-            delta.reduced.resize(answer->bytes / sizeof(float));
-            s = link->stream->receiveAll(delta.reduced.data(), answer->bytes);
-            if (s.ok() && XXH3_64bits(delta.reduced.data(), answer->bytes) != answer->checksum)
-                s = absl::DataLossError("the delta does not match its checksum");
-            if (s.ok()) return delta;
-            link->stream.reset();
-        }
-        allGone = allGone && absl::IsNotFound(s);
-        reasons.push_back(std::string(named(link->source, s).message()));
+        if (delta.ok()) return delta;
+        allGone = allGone && absl::IsNotFound(delta.status());
+        reasons.push_back(std::string(named(sources[source], delta.status()).message()));
     }
     const std::string why =
         absl::StrCat("no delta of step ", step, ": ", absl::StrJoin(reasons, "; "));
     return allGone ? absl::NotFoundError(why) : absl::UnavailableError(why);
+}
+
+absl::StatusOr<Delta> StateFetch::deltaFrom(std::span<Link> links, uint64_t step,
+                                            uint32_t patienceMs) {
+    const auto part = [&](Link* link, uint64_t at, uint64_t bytes,
+                          uint32_t patience) -> absl::StatusOr<StateAnswer> {
+        StateRequest r = request(StateAsk::kDelta, step);
+        r.offset = at;
+        r.bytes = bytes;
+        r.patienceMs = patience;
+        absl::StatusOr<StateAnswer> answer = ask(link, r);
+        if (answer.ok() &&
+            (!answer->record || answer->record->step != step || answer->offset != at ||
+             answer->bytes !=
+                 std::min(bytes, answer->totalBytes - std::min(at, answer->totalBytes)) ||
+             answer->totalBytes % sizeof(float) != 0)) {
+            link->stream.reset();
+            return absl::DataLossError("another delta than asked for");
+        }
+        return answer;
+    };
+    const uint64_t most = links.size() == 1 ? std::numeric_limits<uint64_t>::max() : kFirstPart;
+    const absl::StatusOr<StateAnswer> first = part(&links[0], 0, most, patienceMs);
+    if (!first.ok()) return first.status();
+    Delta delta{*first->record, {}};
+    delta.reduced.resize(first->totalBytes / sizeof(float));
+    auto* to = reinterpret_cast<std::byte*>(delta.reduced.data());
+    if (absl::Status s = receive(&links[0], *first, to); !s.ok()) return s;
+    const uint64_t left = first->totalBytes - first->bytes;
+    if (left == 0) return delta;
+    std::vector<absl::Status> ends(links.size());
+    {
+        std::vector<Thread> threads;
+        for (size_t i = 0; i < links.size(); ++i)
+            threads.emplace_back([&, i] {
+                const uint64_t at = first->bytes + left * i / links.size();
+                const uint64_t end = first->bytes + left * (i + 1) / links.size();
+                const absl::StatusOr<StateAnswer> answer = part(&links[i], at, end - at, 0);
+                ends[i] = answer.ok() ? receive(&links[i], *answer, to + at) : answer.status();
+            });
+        for (Thread& t : threads) t.join();
+    }
+    for (const absl::Status& end : ends)
+        if (!end.ok()) return end;
+    return delta;
 }
 
 }  // namespace bulkhead::runtime

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct FetchOptions {
     uint64_t layout = 0;          ///< of its experts
     uint64_t bytesPerSecond = 0;  ///< over all sources; 0: no cap
     uint64_t pieceBytes = 1 << 20;
+    uint32_t connections = 1;   ///< over all sources; each has one at least
     uint32_t timeoutMs = 5000;  ///< a source silent for so long is given up
     /// Bytes done and in all, from the fetching threads, one at a time.
     std::function<void(uint64_t done, uint64_t total)> progress;
@@ -88,12 +90,17 @@ class StateFetch {
     class InUse;
     absl::StatusOr<StateAnswer> ask(Link* link, const StateRequest& request);
     absl::Status describe(std::vector<Link>* links);
+    /// Of one source of so many.
+    size_t connectionsEach(size_t sources) const;
     /// While no thread of run() pulls, as complete(): neither takes the mutex, where a simulation
     /// would switch threads.
     void adopt(const StateAnswer& answer) ABSL_NO_THREAD_SAFETY_ANALYSIS;
     bool complete() const ABSL_NO_THREAD_SAFETY_ANALYSIS;
     absl::Status pull(Link* link);
     absl::Status pullPiece(Link* link, Piece* piece);
+    absl::Status receive(Link* link, const StateAnswer& answer, std::byte* to);
+    /// Over these connections to one source.
+    absl::StatusOr<Delta> deltaFrom(std::span<Link> links, uint64_t step, uint32_t patienceMs);
     Piece* takePiece();
     void pace(uint64_t bytes);
     Credential credential() const;
@@ -112,7 +119,8 @@ class StateFetch {
     std::vector<std::pair<int32_t, uint64_t>> bySource_;
     MonoNs nextSendNs_ ABSL_GUARDED_BY(mutex_) = 0;
     std::vector<StateStream*> waiting_ ABSL_GUARDED_BY(mutex_);  ///< in use, for cancel
-    std::vector<Link> deltaLinks_;                               ///< kept open between deltas
+    /// Kept open between deltas: those of one source behind each other.
+    std::vector<Link> deltaLinks_;
 };
 
 }  // namespace bulkhead::runtime

@@ -209,10 +209,13 @@ absl::Status StateServer::answerDelta(StateStream* stream, const StateRequest& r
     answer.step = request.step;
     answer.record = delta->record;
     answer.layout = delta->record.layout;
-    answer.bytes = delta->reduced.size() * sizeof(float);
-    answer.checksum = XXH3_64bits(delta->reduced.data(), answer.bytes);
+    answer.totalBytes = delta->reduced.size() * sizeof(float);
+    answer.offset = std::min(request.offset, answer.totalBytes);
+    answer.bytes = std::min(request.bytes, answer.totalBytes - answer.offset);
+    const auto* payload = reinterpret_cast<const char*>(delta->reduced.data()) + answer.offset;
+    answer.checksum = XXH3_64bits(payload, answer.bytes);
     bytesServed_ += answer.bytes;
-    return send(stream, answer, delta->reduced.data());
+    return send(stream, answer, payload);
 }
 
 }  // namespace bulkhead::runtime

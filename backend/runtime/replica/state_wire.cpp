@@ -9,8 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -18,6 +20,8 @@
 
 namespace bulkhead::runtime {
 namespace {
+
+constexpr uint32_t kMostAtATime = 8;
 
 absl::StatusOr<sockaddr_in> parse(const std::string& address) {
     const size_t colon = address.rfind(':');
@@ -68,6 +72,10 @@ class SocketListener final : public StateListener {
 
 class StateSockets final : public StateNetwork {
   public:
+    /// A quarter of the processors, since others have work for them: training on the same node.
+    uint32_t connections() const override {
+        return std::clamp(std::thread::hardware_concurrency() / 4, 1u, kMostAtATime);
+    }
     absl::StatusOr<std::unique_ptr<StateStream>> connect(const std::string& address,
                                                          const Credential& credential,
                                                          uint32_t timeoutMs) override {

@@ -24,13 +24,14 @@
 /// encrypted: who asks and who answers prove to each other that they know the key of this fetch.
 namespace bulkhead::runtime {
 
-constexpr uint32_t kStateWireVersion = 2;
+constexpr uint32_t kStateWireVersion = 3;
 constexpr uint32_t kMaxStateHeader = 1 << 20;
 
 enum class StateAsk {
     kDescribe,  ///< the snapshot of `step`: size, hash, layout, last record; no payload
     kPiece,     ///< bytes [offset, offset + bytes) of the snapshot of `step`
-    kDelta,     ///< the delta of `step`, whole; waits up to `patienceMs` if it is still to come
+    kDelta,     ///< [offset, offset + bytes) of the delta of `step`, as far as it goes; waits up to
+                ///< `patienceMs` if it is still to come
 };
 
 }  // namespace bulkhead::runtime
@@ -73,7 +74,7 @@ struct StateAnswer {
     uint64_t offset = 0;
     uint64_t bytes = 0;       ///< of the payload that follows
     uint64_t checksum = 0;    ///< XXH3-64 of the payload
-    uint64_t totalBytes = 0;  ///< of the whole snapshot
+    uint64_t totalBytes = 0;  ///< of the whole snapshot or delta
     uint64_t stateHash = 0;   ///< bulkhead_state_hash() of the whole snapshot
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
@@ -149,6 +150,9 @@ class StateNetwork {
     virtual absl::StatusOr<std::unique_ptr<StateStream>> connect(const std::string& address,
                                                                  const Credential& credential,
                                                                  uint32_t timeoutMs) = 0;
+    /// So many at a time bring a joiner its state sooner than one. Each takes a thread at both
+    /// ends, which encrypts and hashes.
+    virtual uint32_t connections() const { return 1; }
     /// On a free port of `host`. InvalidArgument, or Unavailable naming it.
     virtual absl::StatusOr<std::unique_ptr<StateListener>> listen(const std::string& host,
                                                                   KeyOf keyOf) = 0;
