@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "backend/runtime/simulation/found_case.h"
 #include "backend/runtime/simulation/minimise.h"
+#include "backend/runtime/simulation/oracle.h"
 #include "backend/runtime/simulation/story.h"
 
 namespace bulkhead::simulation {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string storyOf(uint64_t seed, size_t faults) {
     const Setup setup = drawSetup(seed);
@@ -107,6 +113,53 @@ TEST(SimulationTest, SeedsThatOnceBrokeSomethingStayWhole) {
         const Verdict v = runTrial(seed, faults);
         EXPECT_FALSE(v.broken) << storyOf(seed, faults);
     }
+}
+
+/// What the judge says to a checkpoint that is in the log, and to one that is not.
+TEST(OracleTest, WhoeverVotedOnAStateContradictsACheckpointWithOtherHashes) {
+    const Options options;
+    std::string failures;
+    Oracle oracle(options, [&](const char*, const std::string& detail) { failures += detail; });
+    LogLineage lineage;
+    lineage.lineage = 1;
+    lineage.ledger.highWater = {0};
+    oracle.appended(lineage);
+    oracle.durable(lineage);
+    for (uint64_t step = 1; step <= 5; ++step) {
+        LogCommit commit;
+        commit.record.lineage = 1;
+        commit.record.step = step;
+        if (step == 3) commit.figures.parity = {{{20}, {0, 1}, {1, 1}}};
+        if (step == 5) commit.figures.parity = {{{40}, {1}, {1}}};
+        oracle.durable(commit);
+    }
+    EXPECT_TRUE(oracle.isContradicted(1, 2, 0, {21}));
+    EXPECT_TRUE(oracle.isContradicted(1, 4, 0, {41})) << "by one alone";
+    EXPECT_FALSE(oracle.isContradicted(1, 2, 0, {20}));
+    EXPECT_FALSE(oracle.isContradicted(1, 4, 0, {40}));
+    EXPECT_FALSE(oracle.isContradicted(1, 4, 1, {41})) << "experts lie otherwise";
+    EXPECT_FALSE(oracle.isContradicted(1, 3, 0, {31})) << "nobody compared it";
+    EXPECT_FALSE(oracle.isContradicted(2, 4, 0, {41}));
+
+    const auto saysOf = [&](uint64_t step, uint64_t hash) {
+        failures.clear();
+        LogCheckpoint checkpoint;
+        checkpoint.lineage = 1;
+        checkpoint.step = step;
+        checkpoint.path = absl::StrCat("at", step);
+        checkpoint.hashes = {hash};
+        oracle.durable(checkpoint);
+        return failures;
+    };
+    const std::string wrong = "counts, and is not the state that contributors agreed on";
+    EXPECT_THAT(saysOf(2, 21), HasSubstr(wrong));
+    EXPECT_THAT(saysOf(2, 20), Not(HasSubstr(wrong)));
+    EXPECT_THAT(saysOf(4, 41), Not(HasSubstr(wrong))) << "one alone is not several who agree";
+    lineage.lineage = 2;
+    lineage.fromStep = 4;
+    oracle.appended(lineage);
+    oracle.durable(lineage);
+    EXPECT_THAT(saysOf(2, 21), HasSubstr(wrong)) << "of a lineage before";
 }
 
 TEST(SimulationTest, EqualSeedsGiveEqualRuns) {
