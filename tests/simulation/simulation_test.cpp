@@ -162,6 +162,53 @@ TEST(OracleTest, WhoeverVotedOnAStateContradictsACheckpointWithOtherHashes) {
     EXPECT_THAT(saysOf(2, 21), HasSubstr(wrong)) << "of a lineage before";
 }
 
+/// A joiner tells the hashes of step 0 behind its report of step 1, which has none.
+TEST(OracleTest, AJoinerIsProvenByAReportThatALaterOneOvertook) {
+    Options options;
+    options.shards = 1;
+    const Process trains({1, 0}, 1, 0, options, 1);
+    const auto quorumAfter = [&](uint64_t snapshotOfTheLate, uint64_t hash) {
+        std::string failures;
+        Oracle oracle(options, [&](const char*, const std::string& detail) { failures += detail; });
+        LogLineage lineage;
+        lineage.lineage = 1;
+        lineage.ledger.highWater = {0};
+        oracle.appended(lineage);
+        oracle.durable(lineage);
+        LogCommit commit;
+        commit.record.lineage = commit.record.step = 1;
+        oracle.durable(commit);
+        Report report;
+        report.replica = 2;
+        report.incarnation = 1;
+        report.lineage = 1;
+        report.hasState = report.ready = report.following = true;
+        report.step = 1;
+        oracle.reported(report);
+        report.step = 0;
+        report.snapshotStep = snapshotOfTheLate;
+        report.hashes = {hash};
+        oracle.reported(report);
+        Quorum quorum;
+        quorum.lineage = 1;
+        quorum.step = 2;
+        for (const int32_t r : {1, 2}) {
+            Member member;
+            member.contribution = {r, 1, {}};
+            quorum.contributors.push_back(member);
+        }
+        failures.clear();
+        oracle.announced(quorum, Policies{},
+                         [&](RankId id, uint32_t) { return id.replica == 1 ? &trains : nullptr; });
+        return failures;
+    };
+    const std::string wrong = "whose state after step 1 is not that of its records";
+    const uint64_t right = moved(initialState(0), 0);
+    EXPECT_THAT(quorumAfter(0, right), Not(HasSubstr(wrong)));
+    EXPECT_THAT(quorumAfter(0, right + 1), HasSubstr(wrong));
+    EXPECT_THAT(quorumAfter(7, right), HasSubstr(wrong)) << "it has fetched another state since";
+}
+
 TEST(SimulationTest, EqualSeedsGiveEqualRuns) {
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const Verdict a = runTrial(seed, 20);

@@ -136,7 +136,8 @@ class Oracle {
     /// A joiner's last report, until it contributes.
     struct Follower {
         uint64_t step = 0;
-        bool wrong = false;  ///< its hashes never were those of its step
+        bool wrong = false;         ///< its hashes never were those of its step
+        uint64_t snapshotStep = 0;  ///< of the fetch that its state comes from
     };
     struct PartKey {
         uint64_t lineage, step;
