@@ -116,6 +116,46 @@ TEST(StoredCheckpointTest, OfOneStepTheOneThatMostAgreeWithComesFirst) {
     EXPECT_THAT(pathsOf(*found), ElementsAre("a", "b", "odd"));
 }
 
+/// The votes on a state come with the step after it.
+LogCommit votedOn(const CommitRecord& next, uint64_t hash, std::vector<int32_t> replicas) {
+    LogCommit commit{next, {}};
+    const std::vector<uint32_t> incarnations(replicas.size(), 1);
+    commit.figures.parity = {{{hash}, std::move(replicas), incarnations}};
+    return commit;
+}
+
+TEST(StoredCheckpointTest, OneOfAnotherStateThanWasVotedForDoesNotCountHoweverOldItIs) {
+    std::vector<LogEntry> log = {LogTerm{1}, lineage(1, 0, "")};
+    for (uint64_t step = 1; step <= 200; ++step) log.push_back(LogCommit{record(1, step), {}});
+    log[2 + 3] = votedOn(record(1, 4), 30, {0, 1});  // of the state after step 3
+    log[2 + 5] = votedOn(record(1, 6), 50, {1});     // alone
+    StoredCheckpoint moved = stored("moved", record(1, 3), 31);
+    moved.layout = 1;
+    StoredCheckpoint unhashed = stored("unhashed", record(1, 5), 0);
+    unhashed.hashes.clear();
+    const std::vector<StoredCheckpoint> all = {
+        stored("right", record(1, 3), 30),     stored("wrong", record(1, 3), 31),
+        stored("wrong too", record(1, 3), 31), moved,
+        stored("unknown", record(1, 4), 1),    stored("alone", record(1, 5), 50),
+        stored("other", record(1, 5), 51),     unhashed};
+    const auto found = judgeStored(log, 2, 1, all);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_THAT(pathsOf(*found), ElementsAre("right", "moved", "unknown", "alone", "unhashed"));
+
+    // The log is damaged, and manifests tell by their records what it has lost.
+    std::vector<LogEntry> damaged = log;
+    damaged.erase(damaged.begin() + 2);
+    std::vector<StoredCheckpoint> orphans = {all[0], all[1]};
+    for (StoredCheckpoint& s : orphans)
+        for (uint64_t step = 1; step <= 3; ++step) s.records.push_back(record(1, step));
+    EXPECT_THAT(pathsOf(judgeBehindDamage(damaged, 2, 1, orphans)), ElementsAre("right"));
+
+    log.push_back(lineage(2, 100, "at100"));  // the vote is of a lineage before
+    const auto later = judgeStored(log, 2, 1, all);
+    ASSERT_TRUE(later.ok()) << later.status();
+    EXPECT_THAT(pathsOf(*later), ElementsAre("right", "moved", "unknown", "alone", "unhashed"));
+}
+
 TEST(StoredCheckpointTest, BehindTheEndOfALogThatWasCutManifestsCount) {
     const auto whole = [](const std::string& path, const CommitRecord& last) {
         StoredCheckpoint s = stored(path, last, last.step);

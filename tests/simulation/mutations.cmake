@@ -225,6 +225,8 @@ plant(coordinator_replicas.cpp "        if (dropped || checkpoints_.find(c.path)
   "        if (dropped || checkpoints_.find(c.path) != nullptr || MUTATED(overlook_what_orphans_wrote)) continue;")
 plant(coordinator_replicas.cpp "    if (agreed != nullptr && !found.hashes.empty()) return found.hashes != *agreed;"
   "    if (MUTATED(go_back_to_what_was_disputed)) return false;\n    if (agreed != nullptr && !found.hashes.empty()) return found.hashes != *agreed;")
+plant(checkpoint_book.cpp "    return !stored.hashes.empty() && std::ranges::any_of(log,"
+  "    return !MUTATED(go_back_to_what_was_disputed) && !stored.hashes.empty() && std::ranges::any_of(log,")
 plant(coordinator_replicas.cpp "        if (!stopping_ && mustWriteBeforeLeaving(r)) continue;"
   "        if (!stopping_ && !MUTATED(drain_the_last_that_holds_it) && mustWriteBeforeLeaving(r)) continue;")
 file(WRITE ${OUT} "#include \"tests/simulation/mutation.h\"\n${text}")

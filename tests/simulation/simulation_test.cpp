@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "backend/runtime/simulation/found_case.h"
 #include "backend/runtime/simulation/minimise.h"
+#include "backend/runtime/simulation/oracle.h"
 #include "backend/runtime/simulation/story.h"
 
 namespace bulkhead::simulation {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string storyOf(uint64_t seed, size_t faults) {
     const Setup setup = drawSetup(seed);
@@ -107,6 +113,100 @@ TEST(SimulationTest, SeedsThatOnceBrokeSomethingStayWhole) {
         const Verdict v = runTrial(seed, faults);
         EXPECT_FALSE(v.broken) << storyOf(seed, faults);
     }
+}
+
+/// What the judge says to a checkpoint that is in the log, and to one that is not.
+TEST(OracleTest, WhoeverVotedOnAStateContradictsACheckpointWithOtherHashes) {
+    const Options options;
+    std::string failures;
+    Oracle oracle(options, [&](const char*, const std::string& detail) { failures += detail; });
+    LogLineage lineage;
+    lineage.lineage = 1;
+    lineage.ledger.highWater = {0};
+    oracle.appended(lineage);
+    oracle.durable(lineage);
+    for (uint64_t step = 1; step <= 5; ++step) {
+        LogCommit commit;
+        commit.record.lineage = 1;
+        commit.record.step = step;
+        if (step == 3) commit.figures.parity = {{{20}, {0, 1}, {1, 1}}};
+        if (step == 5) commit.figures.parity = {{{40}, {1}, {1}}};
+        oracle.durable(commit);
+    }
+    EXPECT_TRUE(oracle.isContradicted(1, 2, 0, {21}));
+    EXPECT_TRUE(oracle.isContradicted(1, 4, 0, {41})) << "by one alone";
+    EXPECT_FALSE(oracle.isContradicted(1, 2, 0, {20}));
+    EXPECT_FALSE(oracle.isContradicted(1, 4, 0, {40}));
+    EXPECT_FALSE(oracle.isContradicted(1, 4, 1, {41})) << "experts lie otherwise";
+    EXPECT_FALSE(oracle.isContradicted(1, 3, 0, {31})) << "nobody compared it";
+    EXPECT_FALSE(oracle.isContradicted(2, 4, 0, {41}));
+
+    const auto saysOf = [&](uint64_t step, uint64_t hash) {
+        failures.clear();
+        LogCheckpoint checkpoint;
+        checkpoint.lineage = 1;
+        checkpoint.step = step;
+        checkpoint.path = absl::StrCat("at", step);
+        checkpoint.hashes = {hash};
+        oracle.durable(checkpoint);
+        return failures;
+    };
+    const std::string wrong = "counts, and is not the state that contributors agreed on";
+    EXPECT_THAT(saysOf(2, 21), HasSubstr(wrong));
+    EXPECT_THAT(saysOf(2, 20), Not(HasSubstr(wrong)));
+    EXPECT_THAT(saysOf(4, 41), Not(HasSubstr(wrong))) << "one alone is not several who agree";
+    lineage.lineage = 2;
+    lineage.fromStep = 4;
+    oracle.appended(lineage);
+    oracle.durable(lineage);
+    EXPECT_THAT(saysOf(2, 21), HasSubstr(wrong)) << "of a lineage before";
+}
+
+/// A joiner tells the hashes of step 0 behind its report of step 1, which has none.
+TEST(OracleTest, AJoinerIsProvenByAReportThatALaterOneOvertook) {
+    Options options;
+    options.shards = 1;
+    const Process trains({1, 0}, 1, 0, options, 1);
+    const auto quorumAfter = [&](uint64_t snapshotOfTheLate, uint64_t hash) {
+        std::string failures;
+        Oracle oracle(options, [&](const char*, const std::string& detail) { failures += detail; });
+        LogLineage lineage;
+        lineage.lineage = 1;
+        lineage.ledger.highWater = {0};
+        oracle.appended(lineage);
+        oracle.durable(lineage);
+        LogCommit commit;
+        commit.record.lineage = commit.record.step = 1;
+        oracle.durable(commit);
+        Report report;
+        report.replica = 2;
+        report.incarnation = 1;
+        report.lineage = 1;
+        report.hasState = report.ready = report.following = true;
+        report.step = 1;
+        oracle.reported(report);
+        report.step = 0;
+        report.snapshotStep = snapshotOfTheLate;
+        report.hashes = {hash};
+        oracle.reported(report);
+        Quorum quorum;
+        quorum.lineage = 1;
+        quorum.step = 2;
+        for (const int32_t r : {1, 2}) {
+            Member member;
+            member.contribution = {r, 1, {}};
+            quorum.contributors.push_back(member);
+        }
+        failures.clear();
+        oracle.announced(quorum, Policies{},
+                         [&](RankId id, uint32_t) { return id.replica == 1 ? &trains : nullptr; });
+        return failures;
+    };
+    const std::string wrong = "whose state after step 1 is not that of its records";
+    const uint64_t right = moved(initialState(0), 0);
+    EXPECT_THAT(quorumAfter(0, right), Not(HasSubstr(wrong)));
+    EXPECT_THAT(quorumAfter(0, right + 1), HasSubstr(wrong));
+    EXPECT_THAT(quorumAfter(7, right), HasSubstr(wrong)) << "it has fetched another state since";
 }
 
 TEST(SimulationTest, EqualSeedsGiveEqualRuns) {

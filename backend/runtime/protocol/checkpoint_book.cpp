@@ -79,6 +79,19 @@ bool isContradicted(const StoredCheckpoint& stored, const std::vector<LogEntry>&
            });
 }
 
+/// The contributors of the next step voted for other hashes of its state: the job went on from
+/// theirs, and its own may be wrong.
+bool isOutvoted(const StoredCheckpoint& stored, const std::vector<LogEntry>& log) {
+    return !stored.hashes.empty() && std::ranges::any_of(log, [&](const LogEntry& entry) {
+        const auto* commit = std::get_if<LogCommit>(&entry);
+        if (commit == nullptr || commit->figures.parity.empty()) return false;
+        const CommitRecord& next = commit->record;
+        return next.lineage == stored.last.lineage && next.step == stored.last.step + 1 &&
+               next.layout == stored.layout &&
+               commit->figures.parity.front().hashes != stored.hashes;
+    });
+}
+
 /// The log's entry of it by its own records, if they go on from one of `bases`.
 std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
                                        const std::vector<LogCheckpoint>& bases,
@@ -129,6 +142,7 @@ std::vector<LogCheckpoint> byManifests(const std::vector<StoredCheckpoint>& stor
 absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntry>& log,
                                                        uint32_t replicas, uint32_t domains,
                                                        std::vector<StoredCheckpoint> stored) {
+    std::erase_if(stored, [&](const StoredCheckpoint& s) { return isOutvoted(s, log); });
     const auto sharedBy = [&](const StoredCheckpoint& s) {
         return std::count_if(stored.begin(), stored.end(), [&](const StoredCheckpoint& o) {
             return o.last == s.last && o.layout == s.layout && o.hashes == s.hashes;
@@ -222,7 +236,9 @@ std::vector<LogCheckpoint> judgeByChain(const std::vector<LogEntry>& whole, uint
 std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole, uint32_t replicas,
                                              uint32_t domains,
                                              const std::vector<StoredCheckpoint>& stored) {
-    std::vector<LogCheckpoint> found = judgeByChain(whole, replicas, domains, stored);
+    std::vector<StoredCheckpoint> candidates = stored;
+    std::erase_if(candidates, [&](const StoredCheckpoint& s) { return isOutvoted(s, whole); });
+    std::vector<LogCheckpoint> found = judgeByChain(whole, replicas, domains, candidates);
     std::vector<LogCheckpoint> bases = byManifests(stored);
     uint64_t lineage = 0;
     for (const LogCheckpoint& c : bases) lineage = std::max(lineage, c.lineage);
@@ -236,7 +252,7 @@ std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole,
         bases.push_back(LogCheckpoint{l->lineage, l->fromStep, l->updates, l->resumeFrom, l->layout,
                                       l->expertShard, l->domainShare, l->ledger});
     }
-    for (const StoredCheckpoint& s : stored) {
+    for (const StoredCheckpoint& s : candidates) {
         const bool known =
             std::ranges::any_of(found, [&](const auto& c) { return c.path == s.path; });
         if (known || s.last.lineage < lineage) continue;

@@ -65,8 +65,9 @@ std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored);
 /// descent, ascending by step; of one step first those whose hashes most of them share. Then those
 /// of the last lineage that lie behind the log's end, by their manifests, or by their
 /// records where these go on from what is known: whoever wrote
-/// them had been told that their steps were committed, so the log's disk has lost its end. DataLoss
-/// as recoverState().
+/// them had been told that their steps were committed, so the log's disk has lost its end. A
+/// checkpoint does not count if the log has a vote for other hashes of its state, however old and
+/// even if one contributor voted alone. DataLoss as recoverState().
 absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntry>& log,
                                                        uint32_t replicas, uint32_t domains,
                                                        std::vector<StoredCheckpoint> stored);

@@ -49,7 +49,10 @@ struct DisputedSteps {
     bool contains(uint64_t step) const { return step > after && step <= upTo; }
 };
 
-/// Hashes that the contributors agreed on, for proving joiners. Memory: the last `window` steps.
+/// Hashes that the contributors agreed on, for proving joiners; of a contributor that votes alone,
+/// its own. A checkpoint of such a step with other hashes does not count: the job went on from the
+/// voted state, and nobody can know which of the two is right. Memory: the last `window` steps; the
+/// log has all that were voted on.
 class AgreedHashes {
   public:
     AgreedHashes() = default;

@@ -110,9 +110,8 @@ void SimulatedJob::findCheckpoints() {
         const StateCopy& state = s.parts.at(0);
         const CommitRecord* record = recordOf(state);
         if (record == nullptr) continue;
-        StoredCheckpoint c{path, *record, state.layout, placements_[state.layout], {}};
-        for (const auto& [shard, part] : s.parts) c.hashes.push_back(part.hash());
-        stored.push_back(std::move(c));
+        stored.push_back(
+            {path, *record, state.layout, placements_[state.layout], s.hashes(), {}, {}, {}});
     }
     auto judged = judgeStored(log_, static_cast<uint32_t>(places()), options_.domains, stored);
     if (!judged.ok()) return fail("I6", std::string(judged.status().message()));
@@ -341,7 +340,8 @@ void SimulatedJob::carryOut(AppendLog action) {
 }
 
 /// A rollback goes to the newest checkpoint there is on disk, and not while the state it gives up
-/// is whole in some replica that nobody has put out. Where states differed the log's count alone.
+/// is whole in some replica that nobody has put out. Where states differed, or contributors voted
+/// for other hashes than it has, the log's count alone.
 void SimulatedJob::checkRollback(const LogLineage& to) {
     const bool differ = to.why.starts_with("states differ") || to.why.starts_with("joiners do not");
     for (const auto& [path, s] : checkpoints_) {
@@ -350,7 +350,9 @@ void SimulatedJob::checkRollback(const LogLineage& to) {
         if (part.step <= to.fromStep) continue;
         const bool tainted = std::any_of(s.parts.begin(), s.parts.end(),
                                          [](const auto& p) { return p.second.tainted; });
-        const bool mayBeWrong = tainted || differ || oracle_.isDisputed(part.lineage, part.step);
+        const bool mayBeWrong =
+            tainted || differ || oracle_.isDisputed(part.lineage, part.step) ||
+            oracle_.isContradicted(part.lineage, part.step, part.layout, s.hashes());
         if (mayBeWrong && !oracle_.isLogged(path)) continue;
         if (oracle_.isDescent(part.lineage, part.step))
             fail("I6",

@@ -159,7 +159,6 @@ void Oracle::durable(const LogEntry& entry) {
         lineage_ = l->lineage;
         beganAt_[l->lineage] = l->fromStep;
         compared_ = 0;
-        agreed_.clear();
         step_ = l->fromStep;
         layout_ = l->layout;
         expertShard_ = l->expertShard;
@@ -184,8 +183,8 @@ void Oracle::durable(const LogEntry& entry) {
     } else if (const auto* k = std::get_if<LogCheckpoint>(&entry)) {
         checkpoints_[k->path] = *k;
         checkpointed_ = std::max(checkpointed_, k->step);
-        if (k->lineage != lineage_) return;
         checkAgreed(*k);
+        if (k->lineage != lineage_) return;
         checkUse(k->ledger, k->step, absl::StrCat("the checkpoint of step ", k->step));
     } else if (const auto* d = std::get_if<LogCheckpointsDropped>(&entry)) {
         for (const std::string& path : d->paths) checkpoints_.erase(path);
@@ -203,20 +202,25 @@ void Oracle::durable(const LogEntry& entry) {
 void Oracle::compared(const LogCommit& commit) {
     compared_ = commit.record.step - 1;
     const ParityGroup& group = commit.figures.parity.front();
-    if (group.replicas.size() < 2) return;
-    agreed_[compared_] = {commit.record.layout, group.hashes};
+    votedOn_[{lineage_, compared_}] = {commit.record.layout, group.hashes, group.replicas.size()};
     for (const auto& [path, checkpoint] : checkpoints_)
         if (checkpoint.lineage == lineage_ && checkpoint.step == compared_) checkAgreed(checkpoint);
 }
 
 /// A job goes back to what its contributors agreed on, where several were there to agree.
 void Oracle::checkAgreed(const LogCheckpoint& checkpoint) {
-    const auto agreed = agreed_.find(checkpoint.step);
-    if (agreed == agreed_.end() || checkpoint.hashes.empty() || rewound_) return;
-    const auto& [layout, hashes] = agreed->second;
-    if (layout == checkpoint.layout && hashes != checkpoint.hashes)
+    const auto vote = votedOn_.find({checkpoint.lineage, checkpoint.step});
+    if (vote == votedOn_.end() || vote->second.contributors < 2 || rewound_) return;
+    if (isContradicted(checkpoint.lineage, checkpoint.step, checkpoint.layout, checkpoint.hashes))
         fail_("I3", absl::StrCat("the checkpoint of step ", checkpoint.step,
                                  " counts, and is not the state that contributors agreed on"));
+}
+
+bool Oracle::isContradicted(uint64_t lineage, uint64_t step, uint64_t layout,
+                            const Hashes& hashes) const {
+    const auto vote = votedOn_.find({lineage, step});
+    return vote != votedOn_.end() && vote->second.layout == layout && !hashes.empty() &&
+           vote->second.hashes != hashes;
 }
 
 void Oracle::rewind(const std::vector<LogEntry>& entries) {

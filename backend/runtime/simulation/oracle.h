@@ -95,6 +95,10 @@ class Oracle {
         const auto steps = disputed_.find(lineage);
         return steps != disputed_.end() && steps->second.contains(step);
     }
+    /// The contributors of the next step, even one alone, voted for other hashes of that state:
+    /// nobody can know which of the two is right.
+    bool isContradicted(uint64_t lineage, uint64_t step, uint64_t layout,
+                        const Hashes& hashes) const;
     bool wasExpelled(int32_t replica, uint32_t incarnation) const {
         return expelled_.contains({replica, incarnation});
     }
@@ -123,10 +127,17 @@ class Oracle {
         double factor = 1;  ///< expected factor of the learning rate
         bool checkParity = true;
     };
+    /// The vote of the next step's contributors on a state.
+    struct Voted {
+        uint64_t layout = 0;
+        Hashes hashes;
+        size_t contributors = 0;
+    };
     /// A joiner's last report, until it contributes.
     struct Follower {
         uint64_t step = 0;
-        bool wrong = false;  ///< its hashes never were those of its step
+        bool wrong = false;         ///< its hashes never were those of its step
+        uint64_t snapshotStep = 0;  ///< of the fetch that its state comes from
     };
     struct PartKey {
         uint64_t lineage, step;
@@ -177,7 +188,7 @@ class Oracle {
     std::set<std::string> dropped_;  ///< because they are no good
     uint64_t compared_ = 0;          ///< of this lineage: the last step that agreed
     std::map<uint64_t, DisputedSteps> disputed_;
-    std::map<uint64_t, std::pair<uint64_t, Hashes>> agreed_;  ///< by step of this lineage: layout
+    std::map<StepKey, Voted> votedOn_;
     std::map<uint64_t, uint64_t> beganAt_;      ///< by lineage: the step it goes on from
     std::vector<std::vector<Sample>> samples_;  ///< by domain
     std::map<FrameKey, Announcement> announced_;

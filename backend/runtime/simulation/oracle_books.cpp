@@ -143,9 +143,14 @@ void Oracle::reported(const Report& m) {
     const auto ready = ready_.find(who);
     if (wrong && ready != ready_.end() && m.step <= ready->second) return;
     reported_.insert(who);
-    const auto [known, fresh] = followers_.try_emplace(who, Follower{m.step, wrong});
-    if (fresh || m.step < known->second.step) return;
-    known->second = {m.step, wrong && known->second.wrong};
+    const auto [known, fresh] =
+        followers_.try_emplace(who, Follower{m.step, wrong, m.snapshotStep});
+    if (fresh) return;
+    Follower& f = known->second;
+    if (m.step >= f.step)
+        f = {m.step, wrong && f.wrong, m.snapshotStep};
+    else if (m.snapshotStep == f.snapshotStep)  // overtaken; the later state comes from this one
+        f.wrong = f.wrong && wrong;
 }
 
 void Oracle::told(const Fact& fact) {

@@ -129,6 +129,11 @@ class SimulatedJob {
         std::map<int32_t, StateCopy> parts;  ///< by shard
         bool whole = false;
         bool damaged = false;  ///< a bit of it flipped since
+        Hashes hashes() const {
+            Hashes out;
+            for (const auto& [shard, part] : parts) out.push_back(part.hash());
+            return out;
+        }
     };
     struct Agent {
         bool up = true;
