@@ -649,11 +649,10 @@ class LongFetchTest : public CatchUpTest {
     }
 };
 
-TEST_F(LongFetchTest, TheSecondTimeThatItsDeltasAreGoneTheNextQuorumWaitsWhileItFetches) {
+TEST_F(LongFetchTest, WhenItsDeltasAreGoneTheNextQuorumWaitsWhileItFetchesAYoungerState) {
     joinerAsks();
     fetchesInVain();
     EXPECT_NE(machine->openStep(), 0u);
-    fetchesInVain();
     snapshot = machine->openStep();
     commit();
     EXPECT_EQ(machine->phase(), JobPhase::kWaiting);
@@ -670,7 +669,6 @@ TEST_F(LongFetchTest, TheSecondTimeThatItsDeltasAreGoneTheNextQuorumWaitsWhileIt
 
 TEST_F(LongFetchTest, NobodyWaitsAgainSoonForOneThatDidNotComeInTwiceTheTime) {
     joinerAsks();
-    fetchesInVain();
     fetchesInVain();
     commit();
     ASSERT_EQ(machine->openStep(), 0u);
@@ -692,10 +690,22 @@ TEST_F(SlowJoinerTest, NobodyWaitsForOneThatGains) {
     EXPECT_FALSE(waitedFor(25, [&](uint64_t) { return has += 2; }));
 }
 
-TEST_F(SlowJoinerTest, NobodyWaitsLongForOneThatIsFarBehind) {
+TEST_F(SlowJoinerTest, OneThatIsFarBehindFetchesAYoungerStateWhileTheOthersWait) {
     replaying();
     waitedFor(40, [this](uint64_t) { return snapshot; });
-    EXPECT_FALSE(waitedFor(100, [](uint64_t c) { return c - 40; }));
+    const uint64_t before = machine->committedStep();
+    ASSERT_TRUE(waitedFor(100, [](uint64_t c) { return c - 40; }));
+    const uint64_t committed = machine->committedStep();
+    ASSERT_GT(committed, before);
+    EXPECT_THAT(machine->explanation(), HasSubstr("would never get there"));
+    EXPECT_EQ(orders(sentTo<KeepSnapshot>(0)).back(), keep(committed));
+    snapshot = committed;
+    sourceReady(0);
+    sourceReady(1);
+    say(2, following(2, committed));
+    tell({0, 1}, committed);
+    ASSERT_EQ(machine->openStep(), committed + 1) << machine->explanation();
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 1, 2));
 }
 
 }  // namespace

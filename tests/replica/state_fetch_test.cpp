@@ -233,7 +233,7 @@ TEST(StateFetch, pullsADeltaThatIsStillToCome) {
     CommitRecord record;
     record.step = kStep + 1;
     record.lineage = 1;
-    const std::vector<float> gradient(3000, 0.25f);
+    const Floats gradient(3000, 0.25f);
     StateFetch fetch(options(), kClock);
     std::thread later([&] { source.store.putDelta(record, gradient); });
     auto delta = fetch.delta(kStep + 1, {{0, source.server->address()}}, 5000);
@@ -250,7 +250,7 @@ TEST(StateFetch, severalConnectionsToASourceBringAStateAndADeltaWhole) {
     CommitRecord record;
     record.step = kStep + 1;
     record.lineage = 1;
-    std::vector<float> gradient((11 << 20) / sizeof(float) + 7);
+    Floats gradient((11 << 20) / sizeof(float) + 7);
     std::iota(gradient.begin(), gradient.end(), 0.0f);
     for (Source* source : {&one, &two}) source->store.putDelta(record, gradient);
     FetchOptions several = options();
@@ -280,14 +280,14 @@ TEST(StateFetch, aDeltaIsPulledFromThoseWhoAreNamedNow) {
     CommitRecord record;
     record.lineage = 1;
     record.step = kStep + 1;
-    before.store.putDelta(record, std::vector<float>{1});
+    before.store.putDelta(record, Floats{1});
     record.step = kStep + 2;
-    now.store.putDelta(record, std::vector<float>{2});
+    now.store.putDelta(record, Floats{2});
     StateFetch fetch(options(), kClock);
     ASSERT_TRUE(fetch.delta(kStep + 1, {{0, before.server->address()}}, 0).ok());
     const auto delta = fetch.delta(kStep + 2, {{1, now.server->address()}}, 0);
     ASSERT_TRUE(delta.ok()) << delta.status();
-    EXPECT_EQ(delta->reduced, std::vector<float>{2});
+    EXPECT_EQ(delta->reduced, Floats{2});
     // One of two has it.
     const std::vector<FetchSource> both = {{0, before.server->address()},
                                            {1, now.server->address()}};

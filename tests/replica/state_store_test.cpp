@@ -16,7 +16,7 @@ CommitRecord record(uint64_t step, uint64_t layout = 0, uint64_t lineage = 1) {
     return r;
 }
 
-const std::vector<float> kGradient(10, 1.5f);
+const Floats kGradient(10, 1.5f);
 
 TEST(StateStore, keepsTheNewestDeltasWithinItsBudget) {
     StateStore store;

@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "backend/common/large_memory.h"
+
 namespace bulkhead::runtime {
 
 /// The bytes of a whole state, in memory of their own or in memory that somebody lends as long as
@@ -39,7 +41,7 @@ class StateBytes {
     void resize(size_t size) {
         if (size > room_) {
             *this = StateBytes();  // first, so that both are never there
-            auto own = std::make_shared_for_overwrite<std::byte[]>(size);
+            std::shared_ptr<std::byte> own(static_cast<std::byte*>(takeMemory(size)), &std::free);
             bytes_ = {own.get(), size};
             owner_ = std::move(own);
             room_ = size;

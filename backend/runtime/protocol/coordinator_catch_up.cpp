@@ -16,8 +16,10 @@ constexpr uint32_t kDisprovedAreTooMany = 3;
 /// A joiner's pace is measured over so long and so many steps.
 constexpr MonoNs kGainTime = kSecond;
 constexpr uint64_t kGainSteps = 10;
-/// The others wait for one that does not gain no longer than this and four of their steps, and
-/// then train at least so many times as long.
+/// ... or until it has lost so many.
+constexpr uint64_t kLosesSteps = 3;
+/// The others wait for one that does not gain as long as its fetch took at most, or this and four
+/// of their steps, and then train at least so many times as long.
 constexpr MonoNs kWaitMost = kSecond;
 constexpr int64_t kTrainBetweenWaits = 50;
 
@@ -125,6 +127,7 @@ void CoordinatorMachine::Impl::from(RankId, const FetchProgress& m) {
     if (m.step >= r->snapshotStep) r->step = m.step;
     if (moved) r->advancedAt = now_;
     if (r->stage == Stage::kFetching && m.step >= r->snapshotStep && m.bytesTotal == 0) {
+        r->fetchTook = std::max<MonoNs>(now_ - r->plannedAt, 1);
         enter(*r, Stage::kReplaying);
         show(*r, ReplicaState::kReplaying, "");
     }
@@ -140,12 +143,18 @@ void CoordinatorMachine::Impl::from(RankId, const FetchFailed& m) {
         if (r->kept.erase(source) > 0) dropSnapshot(*find(source), *r);
     }
     if (!m.outOfWindow && !r->ready.empty()) return sendFetch(*r);
-    const MonoNs took = now_ - r->plannedAt;
-    planFetch(*r, absl::StrCat("a younger snapshot is needed: ", m.why));
+    const std::string why = absl::StrCat("a younger snapshot is needed: ", m.why);
     // The steps after the state that it fetched are no longer kept when it has it, and will not be
     // the next time.
-    const bool inVain = m.outOfWindow && ++r->outOfWindow > 1;
-    if (inVain && !isSpare(*r) && mayWaitFor(*r)) letCatchUp(*r, took);
+    if (m.outOfWindow) return fetchWhileOthersWait(*r, why);
+    planFetch(*r, why);
+}
+
+/// Who trains goes on where nobody may be waited for.
+void CoordinatorMachine::Impl::fetchWhileOthersWait(Replica& r, const std::string& why) {
+    const MonoNs took = r.fetchTook != 0 ? r.fetchTook : now_ - r.plannedAt;
+    planFetch(r, why);
+    if (!isSpare(r) && mayWaitFor(r)) letCatchUp(r, took);
 }
 
 bool CoordinatorMachine::Impl::mayWaitFor(const Replica& r) const {
@@ -306,18 +315,23 @@ bool CoordinatorMachine::Impl::owesSnapshot(const Replica& r) const {
 }
 
 /// A joiner that replays a step no faster than the others make one would never be one of them.
-/// The next quorum waits, so that it replays what it lacks while nothing new comes.
+/// The next quorum waits, so that it replays what it lacks while nothing new comes; or fetches the
+/// whole state once more, where it lacks so much that this is sooner done.
 void CoordinatorMachine::Impl::seeWhetherItGains(Replica& r) {
     const auto before = r.lookedAt;
+    if (before.at == 0 && r.step <= r.snapshotStep) return;  // it has not begun
     const MonoNs took = now_ - before.at;
-    if (before.at != 0 && (took < kGainTime || committed_ < before.committed + kGainSteps)) return;
+    const uint64_t made = committed_ - before.committed, replayed = r.step - before.step;
+    const bool loses = replayed > 1 && made >= replayed + kLosesSteps;
+    if (before.at != 0 && (took < kGainTime || (made < kGainSteps && !loses))) return;
     r.lookedAt = {now_, committed_, r.step};
-    if (before.at == 0 || r.step <= before.step || r.step >= committed_) return;
-    const auto made = static_cast<MonoNs>(committed_ - before.committed);
-    const auto replayed = static_cast<MonoNs>(r.step - before.step);
-    const MonoNs needs = static_cast<MonoNs>(committed_ - r.step) * took / replayed;
-    if (replayed > made || !mayWaitFor(r) || needs > kWaitMost + 4 * took / made) return;
-    letCatchUp(r, needs);
+    if (before.at == 0 || replayed == 0 || replayed > made || r.step >= committed_) return;
+    if (!mayWaitFor(r)) return;
+    const auto replay = took / static_cast<MonoNs>(replayed);
+    const MonoNs needs = static_cast<MonoNs>(committed_ - r.step) * replay;
+    const MonoNs steps = 4 * took / static_cast<MonoNs>(made);
+    if (needs <= std::max(kWaitMost + steps, r.fetchTook)) return letCatchUp(r, needs);
+    fetchWhileOthersWait(r, "it replays no faster than the others train");
 }
 
 /// Snapshots that never come, and joiners that stand still.

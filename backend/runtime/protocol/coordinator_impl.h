@@ -40,6 +40,7 @@ enum class Stage {
 /// Values of one fetch of a state; the next begins with none of them.
 struct CatchUp {
     MonoNs plannedAt = 0;
+    MonoNs fetchTook = 0;  ///< from there until it had the state; 0: it has not
     uint64_t snapshotStep = 0;
     std::set<int32_t> kept;   ///< were told to keep it
     std::set<int32_t> ready;  ///< hold it
@@ -92,7 +93,6 @@ struct Life : CatchUp {
     /// until it is sent a Fetch it holds that state.
     std::optional<Hashes> followsWith;
     bool sentFetch = false;
-    uint32_t outOfWindow = 0;  ///< so often the deltas after its snapshot were gone when it had it
     /// It holds the last commit's state placed as before experts moved, until it is sent a Fetch.
     bool placedOtherwise = false;
     MonoNs owesSnapshotSince = 0;  ///< of the last commit's state, while the job waits; 0: of none
@@ -395,6 +395,7 @@ class CoordinatorMachine::Impl : Lineage {
     void seeWhetherItGains(Replica& r);
     bool mayWaitFor(const Replica& r) const;
     void letCatchUp(const Replica& r, MonoNs needs);
+    void fetchWhileOthersWait(Replica& r, const std::string& why);
 
     // -- coordinator_recovery.cpp
     void restore(const RecoveredState& past);

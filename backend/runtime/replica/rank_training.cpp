@@ -317,7 +317,7 @@ void ReplicaRank::Impl::keepDelta(const CommitRecord& record, std::span<const fl
     const bool judged = kept_ && *kept_ + 1 == record.step;  // the step may be replayed here
     if (!store_.followed() && !judged) return;
     if (record.skip) return store_.putDelta(record, {});
-    auto copy = std::make_shared<std::vector<float>>(store_.room(reduced.size()));
+    auto copy = std::make_shared<Floats>(store_.room(reduced.size()));
     if (reduced.data() != program_->reduced().data()) {
         std::copy(reduced.begin(), reduced.end(), copy->begin());
         return store_.putDelta(record, std::move(*copy));

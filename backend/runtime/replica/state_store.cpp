@@ -50,8 +50,8 @@ StateStore::SnapshotPtr StateStore::snapshot(uint64_t step) const {
     return it == snapshots_.end() ? nullptr : it->second;
 }
 
-std::vector<float> StateStore::room(size_t floats) {
-    std::vector<float> memory;
+Floats StateStore::room(size_t floats) {
+    Floats memory;
     {
         const MutexLock pool(pool_->mutex);
         if (!pool_->free.empty()) {
@@ -63,7 +63,7 @@ std::vector<float> StateStore::room(size_t floats) {
     return memory;
 }
 
-void StateStore::putDelta(const CommitRecord& record, std::vector<float> reduced) {
+void StateStore::putDelta(const CommitRecord& record, Floats reduced) {
     const auto recycle = [pool = pool_](Delta* old) {
         if (!old->reduced.empty()) {
             const MutexLock lock(pool->mutex);
@@ -100,7 +100,7 @@ void StateStore::shrink() {
     }
     const MutexLock pool(pool_->mutex);
     uint64_t free = 0;
-    for (const std::vector<float>& memory : pool_->free) free += memory.size() * sizeof(float);
+    for (const Floats& memory : pool_->free) free += memory.size() * sizeof(float);
     for (; pool_->free.size() > 1 && bytes_ + free > budget; pool_->free.pop_back())
         free -= pool_->free.back().size() * sizeof(float);
 }

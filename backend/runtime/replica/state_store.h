@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "backend/common/large_memory.h"
 #include "backend/common/secret.h"
 #include "backend/common/threads.h"
 #include "backend/common/types.h"
@@ -22,7 +23,7 @@ namespace bulkhead::runtime {
 /// Turns the state after step record.step - 1 into the state after record.step.
 struct Delta {
     CommitRecord record;
-    std::vector<float> reduced;  ///< empty when the record says skip
+    Floats reduced;  ///< empty when the record says skip
 };
 
 /// Keeps state at a source for joiners, for checkpoints and for parity replays: pinned snapshots
@@ -49,7 +50,7 @@ class StateStore {
 
     /// Memory for the next delta: what a dropped one had, if there is any; its contents are
     /// anything.
-    std::vector<float> room(size_t floats);
+    Floats room(size_t floats);
 
     void putSnapshot(SnapshotPtr snapshot);
     void dropSnapshot(uint64_t step);
@@ -59,7 +60,7 @@ class StateStore {
     /// Appends the delta of record.step. A gap, another lineage or another layout than the last
     /// one's empties the window first: a window never crosses those. `reduced` is empty for a
     /// record that says skip.
-    void putDelta(const CommitRecord& record, std::vector<float> reduced);
+    void putDelta(const CommitRecord& record, Floats reduced);
     /// nullptr: not in the window.
     DeltaPtr delta(uint64_t step) const;
     /// As delta(), but waits up to `patience` for a step that is still to come.
@@ -82,7 +83,7 @@ class StateStore {
     /// Recycles the memory of deltas that nobody reads any more.
     struct Pool {
         Mutex mutex;
-        std::vector<std::vector<float>> free ABSL_GUARDED_BY(mutex);
+        std::vector<Floats> free ABSL_GUARDED_BY(mutex);
     };
     void shrink() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
