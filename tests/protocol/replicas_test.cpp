@@ -825,6 +825,25 @@ TEST_F(ReplicasTest, TheLastThatHoldsTheStateIsNotPutOutForItsGradients) {
     EXPECT_EQ(view(0).incarnation, 2u);
 }
 
+/// Its ranks stay with their votes on the step that was made void, and tell nothing else.
+TEST_F(ReplicasTest, TheLastThatHoldsTheStateLeavesThoughItNeverTellsItsHash) {
+    options.replicas = 1;
+    train(3);
+    for (int i = 0; i < 3; ++i) {
+        ReplicaVote v = no(0);
+        v.nonFiniteLocal = true;
+        say(0, v);
+    }
+    ASSERT_THAT(sentNow<Commit>(0), SizeIs(1));
+    say(0, CheckpointDone{0, 1, 3, 0, "/c/3", 1, 1, true, ""});
+    pass(100 * kMillisecond, {0});
+    EXPECT_THAT(logged<LogCheckpoint>(), IsEmpty()) << "it is asked for its hash";
+    EXPECT_THAT(sentNow<Leave>(0), IsEmpty());
+    for (int i = 0; i < 100 && sentTo<Leave>(0).empty(); ++i) pass(100 * kMillisecond, {0});
+    EXPECT_THAT(logged<LogCheckpoint>(), SizeIs(1));
+    EXPECT_THAT(sentTo<Leave>(0), SizeIs(1));
+}
+
 /// Another holds the state by the time that it leaves: by the policy it does not go alone.
 TEST_F(ReplicasTest, WhoLeavesForItsGradientsTakesAllBackWhereThePolicySaysSo) {
     for (const auto recovery : {RecoveryPolicy::kFt, RecoveryPolicy::kRestartAll}) {

@@ -246,11 +246,13 @@ void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
 }
 
 /// Its state is compared with the next step, or with what is reported while the job waits. An end
-/// that somebody asked for does not wait for whoever tells nothing.
+/// that somebody asked for does not wait for whoever tells nothing, nor does the last that holds
+/// the state and has to leave.
 bool CoordinatorMachine::Impl::awaitsComparison(uint64_t step, const CheckpointPlan& plan) const {
     const bool good = plan.done->ok && plan.done->layout == plan.entry.layout;
     if (!comparesStates() || !good || plan.agreed || step != committed_) return false;
-    return !stopping_ || (open_ && open_->tie) || now_ - plan.doneAt <= limits_.progress();
+    const bool ends = stopping_ || replicas_[static_cast<size_t>(plan.writer)].leaves();
+    return !ends || (open_ && open_->tie) || now_ - plan.doneAt <= limits_.progress();
 }
 
 void CoordinatorMachine::Impl::settleCheckpoints() {
