@@ -76,20 +76,27 @@ class Block {
     void clear(Sums<kM, kN>& sums) {
         sums.at.fill(0);
     }
-    /// As late as it may, and behind k too, as a GPU does.
+    /// As late as it may.
     template <bool kTurnA, bool kTurnB, uint32_t kM, uint32_t kN>
     void add(Sums<kM, kN>& sums, const Bf16* a, const Bf16* b, Extent extent) {
         need(extent.m <= kM && extent.n <= kN && extent.k <= kMostDepth && !adding_);
         need(aligned(a, 1024) && aligned(b, 1024));
         adding_ = [=, this, &sums] {
+            const auto atA = [&](uint32_t r, uint32_t k) {
+                return widen(a[kTurnA ? placeIn<kMostDepth>(k, r) : placeIn<kM>(r, k)]);
+            };
+            const auto atB = [&](uint32_t k, uint32_t c) {
+                return widen(b[kTurnB ? placeIn<kN>(c, k) : placeIn<kMostDepth>(k, c)]);
+            };
+            for (uint32_t k = extent.k; k < kMostDepth; ++k) {
+                for (uint32_t r = thread_; r < extent.m; r += threads()) need(atA(r, k) == 0);
+                for (uint32_t c = thread_; c < extent.n; c += threads()) need(atB(k, c) == 0);
+            }
             for (uint32_t r = thread_; r < extent.m; r += threads())
-                for (uint32_t k = 0; k < kMostDepth; ++k) {
-                    const float x =
-                        widen(a[kTurnA ? placeIn<kMostDepth>(k, r) : placeIn<kM>(r, k)]);
+                for (uint32_t k = 0; k < extent.k; ++k) {
+                    const float x = atA(r, k);
                     float* line = sums.at.data() + r * kN;
-                    for (uint32_t c = 0; c < extent.n; ++c)
-                        line[c] +=
-                            x * widen(b[kTurnB ? placeIn<kN>(c, k) : placeIn<kMostDepth>(k, c)]);
+                    for (uint32_t c = 0; c < extent.n; ++c) line[c] += x * atB(k, c);
                 }
         };
     }
