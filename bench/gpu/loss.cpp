@@ -165,45 +165,55 @@ std::vector<double> stepsAlone(const runtime::MiniJob& job, MonoNs begin, MonoNs
     return ms;
 }
 
-}  // namespace
-
-void measureRejoin(Report& report) {
+/// The jobs of these two have ended, with all their processes, when they return.
+absl::StatusOr<std::vector<double>> alonesSteps(const std::string& folder) {
     const SystemClock clock;
-    const std::string folder =
-        (std::filesystem::temp_directory_path() / absl::StrCat("bulkhead-rejoin-", ::getpid()))
-            .string();
-    const auto must = [](const runtime::MiniJob& job, bool reached) {
-        if (!reached) die(absl::DeadlineExceededError(job.output()));
-    };
-    std::vector<double> alone;
-    {
-        runtime::MiniJob job(baseJob(folder, 1), folder);
-        must(job, job.runToStep(kWarmOfBase));
-        const MonoNs begin = clock.now();
-        must(job, job.runToStep(kWarmOfBase + kWarm));
-        alone = stepsAlone(job, begin, clock.now());
-    }
-    std::filesystem::remove_all(folder);
+    runtime::MiniJob job(baseJob(folder, 1), folder);
+    if (!job.runToStep(kWarmOfBase)) return absl::DeadlineExceededError(job.output());
+    const MonoNs begin = clock.now();
+    if (!job.runToStep(kWarmOfBase + kWarm)) return absl::DeadlineExceededError(job.output());
+    return stepsAlone(job, begin, clock.now());
+}
+
+struct Rejoin {
+    double tookMs = 0;              ///< from the kill until it contributed
+    std::vector<double> meanwhile;  ///< the other's steps, milliseconds
+};
+absl::StatusOr<Rejoin> rejoinOf(const std::string& folder) {
+    const SystemClock clock;
     runtime::MiniJob job(baseJob(folder, 2), folder);
-    must(job, job.runToStep(kWarmOfBase));
+    if (!job.runToStep(kWarmOfBase)) return absl::DeadlineExceededError(job.output());
     const MonoNs killed = clock.now();
     job.kill({1, 0}, SIGKILL);
     const auto contributors = [&] { return job.facts<StepCommitted>().back().votes.size(); };
-    must(job, job.runUntil([&] { return contributors() == 1; }));
+    if (!job.runUntil([&] { return contributors() == 1; }))
+        return absl::DeadlineExceededError(job.output());
     const MonoNs lost = clock.now();
-    must(job, job.runUntil([&] { return contributors() == 2; }, kComesBack));
+    if (!job.runUntil([&] { return contributors() == 2; }, kComesBack))
+        return absl::DeadlineExceededError(job.output());
     const MonoNs back = clock.now();
-    const std::vector<double> meanwhile = stepsAlone(job, lost, back);
+    return Rejoin{inMs(back - killed), stepsAlone(job, lost, back)};
+}
+
+}  // namespace
+
+void measureRejoin(Report& report) {
+    const std::string folder =
+        (std::filesystem::temp_directory_path() / absl::StrCat("bulkhead-rejoin-", ::getpid()))
+            .string();
+    const std::vector<double> alone = value(alonesSteps(folder));
     std::filesystem::remove_all(folder);
-    const Spread before = spreadOf(alone), with = spreadOf(meanwhile);
+    const Rejoin rejoin = value(rejoinOf(folder));
+    std::filesystem::remove_all(folder);
+    const Spread before = spreadOf(alone), with = spreadOf(rejoin.meanwhile);
     const auto row = [&](const std::string& what, const std::string& ms) {
         report.row({what, "", "", "", ms});
     };
     row("base alone on this GPU, a step", cell(before));
-    row(absl::StrCat("base while a second replica comes back to the same GPU, ", meanwhile.size(),
-                     " steps"),
+    row(absl::StrCat("base while a second replica comes back to the same GPU, ",
+                     rejoin.meanwhile.size(), " steps"),
         cell(with));
-    row("from its kill -9 until it contributes", number(inMs(back - killed), 0));
+    row("from its kill -9 until it contributes", number(rejoin.tookMs, 0));
     report.atMost("a step while a replica comes back, beside one alone",
                   100 * (with.median / before.median - 1), kRejoinAim, "%");
 }

@@ -8,8 +8,8 @@
 namespace bulkhead::cuda {
 namespace {
 
-/// What is fetched into it goes by whole lines only where it begins with one: behind memory of another
-/// size an H100 fetched 32 bytes at a time.
+/// It begins with a line of 128 bytes, as what is fetched into it does. Behind 560 bytes of other
+/// memory an H100 read every sector twice and wrote 32 bytes at a time.
 extern __shared__ __align__(128) char ringOfBlock[];
 
 /// The block that serve() runs on.

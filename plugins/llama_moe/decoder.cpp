@@ -176,7 +176,6 @@ void Decoder<A>::fetch() {
         math_->copy(passage.chosenOnHost.data(), passage.chosen.data(),
                     config().mixtureLayers() * choices());
     }
-    put_ = math_->waits();
 }
 
 template <class A>

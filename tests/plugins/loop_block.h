@@ -76,7 +76,7 @@ class Block {
     void clear(Sums<kM, kN>& sums) {
         sums.at.fill(0);
     }
-    /// As late as it may.
+    /// The sum is made as late as it may be.
     template <bool kTurnA, bool kTurnB, uint32_t kM, uint32_t kN>
     void add(Sums<kM, kN>& sums, const Bf16* a, const Bf16* b, Extent extent) {
         need(extent.m <= kM && extent.n <= kN && extent.k <= kMostDepth && !adding_);

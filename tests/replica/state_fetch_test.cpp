@@ -275,6 +275,51 @@ TEST(StateFetch, severalConnectionsToASourceBringAStateAndADeltaWhole) {
     EXPECT_EQ(rest->reduced, gradient) << "all of it from the other";
 }
 
+/// The source's delta of a step is another for whoever asks for its rest.
+TEST(StateFetch, partsOfTwoDeltasAreNotOne) {
+    for (const bool shorter : {true, false}) {
+        CommitRecord record;
+        record.step = kStep + 1;
+        record.lineage = 1;
+        const size_t floats = (9 << 20) / sizeof(float);
+        const auto listener =
+            *stateSockets().listen("127.0.0.1", [](std::string_view) { return kKey; });
+        std::vector<std::thread> connections;
+        std::thread acceptor([&] {
+            for (auto next = listener->accept(); next.ok(); next = listener->accept())
+                connections.emplace_back([&, stream = *std::move(next)] {
+                    for (auto asked = stream->receiveHeader<StateRequest>(); asked.ok();
+                         asked = stream->receiveHeader<StateRequest>()) {
+                        const bool rest = asked->offset > 0;
+                        StateAnswer answer;
+                        answer.step = asked->step;
+                        answer.record = record;
+                        if (rest && !shorter) answer.record->updates += 1;
+                        answer.totalBytes = (rest && shorter ? floats / 2 : floats) * sizeof(float);
+                        answer.offset = std::min(asked->offset, answer.totalBytes);
+                        answer.bytes = std::min(asked->bytes, answer.totalBytes - answer.offset);
+                        const std::vector<char> zeros(answer.bytes);
+                        answer.checksum = XXH3_64bits(zeros.data(), zeros.size());
+                        if (!stream->sendHeader(answer).ok() ||
+                            !stream->sendAll(zeros.data(), zeros.size()).ok())
+                            return;
+                    }
+                });
+        });
+        {
+            FetchOptions several = options();
+            several.connections = 3;
+            StateFetch fetch(several, kClock);
+            const auto delta = fetch.delta(kStep + 1, {{0, listener->address()}}, 100);
+            EXPECT_FALSE(delta.ok());
+            EXPECT_THAT(delta.status().message(), HasSubstr("delta"));
+        }
+        listener->shutdown();
+        acceptor.join();
+        for (std::thread& connection : connections) connection.join();
+    }
+}
+
 TEST(StateFetch, aDeltaIsPulledFromThoseWhoAreNamedNow) {
     Source before(makeSnapshot(10)), now(makeSnapshot(10));
     CommitRecord record;

@@ -115,16 +115,21 @@ TEST(SimulationTest, SeedsThatOnceBrokeSomethingStayWhole) {
     }
 }
 
-/// What the judge says to a checkpoint that is in the log, and to one that is not.
-TEST(OracleTest, WhoeverVotedOnAStateContradictsACheckpointWithOtherHashes) {
-    const Options options;
-    std::string failures;
-    Oracle oracle(options, [&](const char*, const std::string& detail) { failures += detail; });
+/// The job begins.
+void begin(Oracle& oracle) {
     LogLineage lineage;
     lineage.lineage = 1;
     lineage.ledger.highWater = {0};
     oracle.appended(lineage);
     oracle.durable(lineage);
+}
+
+/// The judge looks at checkpoints that are in the log, and at others.
+TEST(OracleTest, WhoeverVotedOnAStateContradictsACheckpointWithOtherHashes) {
+    const Options options;
+    std::string failures;
+    Oracle oracle(options, [&](const char*, const std::string& detail) { failures += detail; });
+    begin(oracle);
     for (uint64_t step = 1; step <= 5; ++step) {
         LogCommit commit;
         commit.record.lineage = 1;
@@ -155,8 +160,10 @@ TEST(OracleTest, WhoeverVotedOnAStateContradictsACheckpointWithOtherHashes) {
     EXPECT_THAT(saysOf(2, 21), HasSubstr(wrong));
     EXPECT_THAT(saysOf(2, 20), Not(HasSubstr(wrong)));
     EXPECT_THAT(saysOf(4, 41), Not(HasSubstr(wrong))) << "one alone is not several who agree";
+    LogLineage lineage;
     lineage.lineage = 2;
     lineage.fromStep = 4;
+    lineage.ledger.highWater = {0};
     oracle.appended(lineage);
     oracle.durable(lineage);
     EXPECT_THAT(saysOf(2, 21), HasSubstr(wrong)) << "of a lineage before";
@@ -170,11 +177,7 @@ TEST(OracleTest, AJoinerIsProvenByAReportThatALaterOneOvertook) {
     const auto quorumAfter = [&](uint64_t snapshotOfTheLate, uint64_t hash) {
         std::string failures;
         Oracle oracle(options, [&](const char*, const std::string& detail) { failures += detail; });
-        LogLineage lineage;
-        lineage.lineage = 1;
-        lineage.ledger.highWater = {0};
-        oracle.appended(lineage);
-        oracle.durable(lineage);
+        begin(oracle);
         LogCommit commit;
         commit.record.lineage = commit.record.step = 1;
         oracle.durable(commit);

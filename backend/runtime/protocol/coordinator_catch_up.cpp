@@ -15,9 +15,9 @@ constexpr size_t kDropsKept = 8;
 constexpr uint32_t kDisprovedAreTooMany = 3;
 /// A joiner's pace is measured over so long and so many steps.
 constexpr MonoNs kGainTime = kSecond;
-constexpr uint64_t kGainSteps = 10;
+constexpr int64_t kGainSteps = 10;
 /// ... or until it has lost so many.
-constexpr uint64_t kLosesSteps = 3;
+constexpr int64_t kLosesSteps = 3;
 /// The others wait for one that does not gain as long as its fetch took at most, or this and four
 /// of their steps, and then train at least so many times as long.
 constexpr MonoNs kWaitMost = kSecond;
@@ -150,7 +150,7 @@ void CoordinatorMachine::Impl::from(RankId, const FetchFailed& m) {
     planFetch(*r, why);
 }
 
-/// Who trains goes on where nobody may be waited for.
+/// The others go on training where they may not wait for it.
 void CoordinatorMachine::Impl::fetchWhileOthersWait(Replica& r, const std::string& why) {
     const MonoNs took = r.fetchTook != 0 ? r.fetchTook : now_ - r.plannedAt;
     planFetch(r, why);
@@ -321,15 +321,17 @@ void CoordinatorMachine::Impl::seeWhetherItGains(Replica& r) {
     const auto before = r.lookedAt;
     if (before.at == 0 && r.step <= r.snapshotStep) return;  // it has not begun
     const MonoNs took = now_ - before.at;
-    const uint64_t made = committed_ - before.committed, replayed = r.step - before.step;
+    const auto since = [](uint64_t now, uint64_t then) {  // a late report may name less
+        return static_cast<int64_t>(now) - static_cast<int64_t>(then);
+    };
+    const int64_t made = since(committed_, before.committed), replayed = since(r.step, before.step);
     const bool loses = replayed > 1 && made >= replayed + kLosesSteps;
     if (before.at != 0 && (took < kGainTime || (made < kGainSteps && !loses))) return;
     r.lookedAt = {now_, committed_, r.step};
-    if (before.at == 0 || replayed == 0 || replayed > made || r.step >= committed_) return;
+    if (before.at == 0 || replayed <= 0 || replayed > made || r.step >= committed_) return;
     if (!mayWaitFor(r)) return;
-    const auto replay = took / static_cast<MonoNs>(replayed);
-    const MonoNs needs = static_cast<MonoNs>(committed_ - r.step) * replay;
-    const MonoNs steps = 4 * took / static_cast<MonoNs>(made);
+    const MonoNs needs = since(committed_, r.step) * (took / replayed);
+    const MonoNs steps = 4 * took / made;
     if (needs <= std::max(kWaitMost + steps, r.fetchTook)) return letCatchUp(r, needs);
     fetchWhileOthersWait(r, "it replays no faster than the others train");
 }

@@ -13,7 +13,7 @@ namespace bulkhead::runtime {
 namespace {
 
 constexpr int kFailuresPerSource = 3;
-/// What a delta's first answer has of it where several connections share the rest.
+/// A delta's first answer has so much of it where several connections share the rest.
 constexpr uint64_t kFirstPart = 4 << 20;
 
 absl::Status named(const FetchSource& source, const absl::Status& s) {
@@ -257,7 +257,7 @@ absl::Status StateFetch::receive(Link* link, const StateAnswer& answer, std::byt
 }
 
 size_t StateFetch::connectionsEach(size_t sources) const {
-    return std::max<size_t>((options_.connections + sources - 1) / std::max<size_t>(sources, 1), 1);
+    return sources == 0 ? 1 : std::max<size_t>((options_.connections + sources - 1) / sources, 1);
 }
 
 void StateFetch::pace(uint64_t bytes) {
@@ -329,6 +329,16 @@ absl::StatusOr<Delta> StateFetch::deltaFrom(std::span<Link> links, uint64_t step
     if (absl::Status s = receive(&links[0], *first, to); !s.ok()) return s;
     const uint64_t left = first->totalBytes - first->bytes;
     if (left == 0) return delta;
+    const auto rest = [&](Link* link, uint64_t at, uint64_t bytes) -> absl::Status {
+        const absl::StatusOr<StateAnswer> answer = part(link, at, bytes, 0);
+        if (!answer.ok()) return answer.status();
+        // The memory has no other contents than what comes.
+        if (answer->totalBytes != first->totalBytes || answer->record != first->record) {
+            link->stream.reset();
+            return absl::DataLossError("the delta changed while it was fetched");
+        }
+        return receive(link, *answer, to + at);
+    };
     std::vector<absl::Status> ends(links.size());
     {
         std::vector<Thread> threads;
@@ -336,8 +346,7 @@ absl::StatusOr<Delta> StateFetch::deltaFrom(std::span<Link> links, uint64_t step
             threads.emplace_back([&, i] {
                 const uint64_t at = first->bytes + left * i / links.size();
                 const uint64_t end = first->bytes + left * (i + 1) / links.size();
-                const absl::StatusOr<StateAnswer> answer = part(&links[i], at, end - at, 0);
-                ends[i] = answer.ok() ? receive(&links[i], *answer, to + at) : answer.status();
+                ends[i] = rest(&links[i], at, end - at);
             });
         for (Thread& t : threads) t.join();
     }

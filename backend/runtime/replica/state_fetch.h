@@ -90,7 +90,7 @@ class StateFetch {
     class InUse;
     absl::StatusOr<StateAnswer> ask(Link* link, const StateRequest& request);
     absl::Status describe(std::vector<Link>* links);
-    /// Of one source of so many.
+    /// So many go to each source of so many.
     size_t connectionsEach(size_t sources) const;
     /// While no thread of run() pulls, as complete(): neither takes the mutex, where a simulation
     /// would switch threads.

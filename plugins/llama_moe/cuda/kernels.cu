@@ -96,6 +96,11 @@ __device__ inline unsigned rounded(float first, float second) {
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/// Hopper's tensor cores read memory past what orders the threads' own accesses.
+__device__ inline void showTensorCores() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /// A warp's part of a tile's sums: four warps take 64 rows together, all columns of them, by
 /// Hopper's own products (PTX ISA, "wgmma.mma_async").
 template <unsigned kM, unsigned kN>
@@ -107,14 +112,10 @@ struct TileSums {
     __device__ static unsigned row() { return threadIdx.x / kWarp * kSide; }
     __device__ static unsigned column() { return 0; }
 
-    /// The tensor cores read memory past what orders the threads' own accesses.
-    __device__ static void written() {
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
     template <bool kTurnA, bool kTurnB>
     __device__ void add(const Bf16* a, const Bf16* b) {
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-        // Where a group's rows begin: in a panel of their own if A stands, else behind each other.
+        // A group's rows have a panel of their own if A stands, else they lie behind each other.
         const unsigned group = threadIdx.x / (4 * kWarp);
         const uint64_t fromA = operand(a + group * 64 * kPanel, kMostDepth);
         const uint64_t fromB = operand(b, kTurnB ? kN : kMostDepth);
@@ -166,6 +167,8 @@ struct TileSums {
 #undef BULKHEAD_FOUR
 };
 #else
+__device__ inline void showTensorCores() {}
+
 /// A warp's part of a tile's sums, by products of one warp.
 template <unsigned kM, unsigned kN>
 struct TileSums {
@@ -178,11 +181,11 @@ struct TileSums {
     __device__ static unsigned row() { return threadIdx.x / kWarp / kWarpsAcross * kDown * kSide; }
     __device__ static unsigned column() { return threadIdx.x / kWarp % kWarpsAcross * kAcross * 8; }
 
-    __device__ static void written() {}
     template <bool kTurnA, bool kTurnB>
     __device__ void add(const Bf16* a, const Bf16* b) {
-        const auto inA = inPanels < kTurnA ? kMostDepth : kM > (a);
-        const auto inB = inPanels < kTurnB ? kN : kMostDepth > (b);
+        constexpr unsigned kRowsA = kTurnA ? kMostDepth : kM, kRowsB = kTurnB ? kN : kMostDepth;
+        const auto inA = inPanels<kRowsA>(a);
+        const auto inB = inPanels<kRowsB>(b);
         BULKHEAD_UNROLL
         for (unsigned k = 0; k < kMostDepth; k += kSide) {
             Square x[kDown];
@@ -232,7 +235,7 @@ struct GpuBlock {
         BULKHEAD_UNROLL
         for (auto& line : sums.at) clearAll(line);
     }
-    __device__ void written() const { TileSums<128, 256>::written(); }
+    __device__ void written() const { showTensorCores(); }
     template <bool kTurnA, bool kTurnB, unsigned kM, unsigned kN>
     __device__ void add(Sums<kM, kN>& sums, const Bf16* a, const Bf16* b, Extent) const {
         sums.template add<kTurnA, kTurnB>(a, b);

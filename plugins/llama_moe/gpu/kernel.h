@@ -74,9 +74,9 @@ constexpr uint32_t kLines = 128;
 /// What is summed over in one product of tiles, at most.
 constexpr uint32_t kMostDepth = 64;
 
-/// Where an element of an operand [kRows][...] of Sums lies in it: panels of 64 columns stand
-/// behind each other, and in each row of one its eights are interchanged by the row's number. So
-/// Hopper's tensor cores read them (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory
+/// An element of an operand [kRows][...] of Sums lies at this place in it: panels of 64 columns
+/// stand behind each other, and in each row of one its eights are interchanged by the row's number.
+/// So Hopper's tensor cores read them (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory
 /// Layout", 128 bytes swizzled), and eight rows of one column lie in different banks.
 constexpr uint32_t kPanel = 64;
 template <uint32_t kRows>
