@@ -7,8 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "backend/common/large_memory.h"
-
 namespace bulkhead::runtime {
 
 /// The bytes of a whole state, in memory of their own or in memory that somebody lends as long as
@@ -41,7 +39,7 @@ class StateBytes {
     void resize(size_t size) {
         if (size > room_) {
             *this = StateBytes();  // first, so that both are never there
-            std::shared_ptr<std::byte> own(static_cast<std::byte*>(takeMemory(size)), &std::free);
+            auto own = std::make_shared_for_overwrite<std::byte[]>(size);
             bytes_ = {own.get(), size};
             owner_ = std::move(own);
             room_ = size;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "backend/common/large_memory.h"
+#include "backend/common/floats.h"
 #include "backend/common/secret.h"
 #include "backend/common/threads.h"
 #include "backend/common/types.h"
