@@ -146,6 +146,24 @@ TEST(OracleTest, WhoeverVotedOnAStateContradictsACheckpointWithOtherHashes) {
     EXPECT_FALSE(oracle.isContradicted(1, 3, 0, {31})) << "nobody compared it";
     EXPECT_FALSE(oracle.isContradicted(2, 4, 0, {41}));
 
+    Report report;
+    report.lineage = 1;
+    report.hasState = report.ready = true;
+    report.step = 5;
+    report.hashes = {50};
+    EXPECT_FALSE(oracle.isDenied(1, 5, 0, {51})) << "nobody told of it";
+    oracle.reported(report);
+    EXPECT_TRUE(oracle.isDenied(1, 5, 0, {51}));
+    EXPECT_FALSE(oracle.isDenied(1, 5, 0, {50}));
+    EXPECT_FALSE(oracle.isDenied(1, 5, 1, {51})) << "experts lie otherwise";
+    report.replica = 1;
+    report.hashes = {51};
+    oracle.reported(report);
+    EXPECT_FALSE(oracle.isDenied(1, 5, 0, {51})) << "one of two says the same";
+    report.hashes = {50};
+    oracle.reported(report);
+    EXPECT_TRUE(oracle.isDenied(1, 5, 0, {51})) << "and takes it back";
+
     const auto saysOf = [&](uint64_t step, uint64_t hash) {
         failures.clear();
         LogCheckpoint checkpoint;

@@ -341,7 +341,7 @@ void SimulatedJob::carryOut(AppendLog action) {
 
 /// A rollback goes to the newest checkpoint there is on disk, and not while the state it gives up
 /// is whole in some replica that nobody has put out. Where states differed, or contributors voted
-/// for other hashes than it has, the log's count alone.
+/// for other hashes than it has, or replicas told of none but others, the log's count alone.
 void SimulatedJob::checkRollback(const LogLineage& to) {
     const bool differ = to.why.starts_with("states differ") || to.why.starts_with("joiners do not");
     for (const auto& [path, s] : checkpoints_) {
@@ -352,7 +352,8 @@ void SimulatedJob::checkRollback(const LogLineage& to) {
                                          [](const auto& p) { return p.second.tainted; });
         const bool mayBeWrong =
             tainted || differ || oracle_.isDisputed(part.lineage, part.step) ||
-            oracle_.isContradicted(part.lineage, part.step, part.layout, s.hashes());
+            oracle_.isContradicted(part.lineage, part.step, part.layout, s.hashes()) ||
+            oracle_.isDenied(part.lineage, part.step, part.layout, s.hashes());
         if (mayBeWrong && !oracle_.isLogged(path)) continue;
         if (oracle_.isDescent(part.lineage, part.step))
             fail("I6",

@@ -223,6 +223,14 @@ bool Oracle::isContradicted(uint64_t lineage, uint64_t step, uint64_t layout,
            vote->second.hashes != hashes;
 }
 
+bool Oracle::isDenied(uint64_t lineage, uint64_t step, uint64_t layout,
+                      const Hashes& hashes) const {
+    const auto told = toldStates_.find({lineage, step, layout});
+    return told != toldStates_.end() && !hashes.empty() &&
+           std::ranges::none_of(told->second,
+                                [&](const auto& word) { return word.second == hashes; });
+}
+
 void Oracle::rewind(const std::vector<LogEntry>& entries) {
     Oracle again(options_, fail_);
     again.completed_ = std::move(completed_);

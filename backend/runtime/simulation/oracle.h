@@ -99,6 +99,9 @@ class Oracle {
     /// nobody can know which of the two is right.
     bool isContradicted(uint64_t lineage, uint64_t step, uint64_t layout,
                         const Hashes& hashes) const;
+    /// Replicas told this coordinator of that state, and the last word of each is of other hashes:
+    /// it goes by their word, and does not know who is right either.
+    bool isDenied(uint64_t lineage, uint64_t step, uint64_t layout, const Hashes& hashes) const;
     bool wasExpelled(int32_t replica, uint32_t incarnation) const {
         return expelled_.contains({replica, incarnation});
     }
@@ -189,6 +192,8 @@ class Oracle {
     uint64_t compared_ = 0;          ///< of this lineage: the last step that agreed
     std::map<uint64_t, DisputedSteps> disputed_;
     std::map<StepKey, Voted> votedOn_;
+    /// In this coordinator's life, by lineage, step and layout: the last word of each replica.
+    std::map<std::tuple<uint64_t, uint64_t, uint64_t>, std::map<int32_t, Hashes>> toldStates_;
     std::map<uint64_t, uint64_t> beganAt_;      ///< by lineage: the step it goes on from
     std::vector<std::vector<Sample>> samples_;  ///< by domain
     std::map<FrameKey, Announcement> announced_;

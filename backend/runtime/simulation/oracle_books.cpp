@@ -17,6 +17,7 @@ constexpr uint64_t kWholeLookEvery = 64;
 void Oracle::recovered(const CoordinatorMachine& c) {
     for (auto& [replica, incident] : incidents_) incident.inherited = true;
     inheritedUpTo_ = newestIncident_;
+    toldStates_.clear();
     if (c.term() <= term_)
         fail_("I5", absl::StrCat("a coordinator of term ", c.term(), " follows term ", term_));
     if (policies_ && c.policies() != *policies_)
@@ -122,6 +123,7 @@ void Oracle::checkUse(const LedgerState& l, uint64_t step, const std::string& wh
 void Oracle::reported(const Report& m) {
     const std::pair<int32_t, uint32_t> who{m.replica, m.incarnation};
     if (!m.hasState || m.lineage != lineage_) return;
+    if (!m.hashes.empty()) toldStates_[{m.lineage, m.step, m.layout}][m.replica] = m.hashes;
     const auto contributed = contributed_.find(who);
     if (!m.following) {
         if (!m.ready) return;

@@ -150,6 +150,17 @@ int run(const RunArguments& a) {
     return broken > 0 ? kBroken : 0;
 }
 
+/// Writes what broke as a case of tests/simulation/found, minimised; its path and size in words.
+std::string keep(const std::string& folder, bool drivers, const Setup& setup,
+                 const Schedule& schedule, const Verdict& broken) {
+    const Minimised m = minimise(broken.seed, setup, schedule, broken);
+    const std::string path = absl::StrCat(folder, "/", broken.seed, ".json");
+    std::ofstream file(path);
+    file << toText({broken.seed, drivers, m.verdict.broken.value_or(*broken.broken), m.schedule});
+    return absl::StrCat(m.schedule.size(), " faults are enough: ", path,
+                        file.flush() ? "" : " cannot be written");
+}
+
 struct ReplayArguments {
     uint64_t seed = 1;
     size_t faults = 100;
@@ -158,6 +169,7 @@ struct ReplayArguments {
     bool whole = false;
     bool json = false;
     bool drivers = false;
+    std::string keepIn;
 };
 
 int replay(const ReplayArguments& a) {
@@ -176,6 +188,12 @@ int replay(const ReplayArguments& a) {
                     static_cast<unsigned long long>(a.seed),
                     static_cast<unsigned long long>(v.counts.events),
                     static_cast<unsigned long long>(v.digest));
+    }
+    if (v.broken && !a.keepIn.empty()) {
+        const Setup setup = setupOf(a.seed, a.drivers);
+        std::fprintf(
+            stderr, "%s\n",
+            keep(a.keepIn, a.drivers, setup, drawSchedule(a.seed, setup, a.faults), v).c_str());
     }
     return v.broken ? kBroken : 0;
 }
@@ -211,13 +229,8 @@ int soak(const SoakArguments& a) {
         events += v.counts.events;
         if (!v.broken) continue;
         ++broken;
-        const Minimised m = minimise(seed, setup, schedule, v);
-        const std::string path = absl::StrCat(a.found, "/", seed, ".json");
-        std::ofstream file(path);
-        file << toText({seed, drivers, m.verdict.broken.value_or(*v.broken), m.schedule});
-        std::printf("seed %llu: %s\n    %zu faults are enough: %s%s\n",
-                    static_cast<unsigned long long>(seed), v.broken->c_str(), m.schedule.size(),
-                    path.c_str(), file ? "" : " cannot be written");
+        std::printf("seed %llu: %s\n    %s\n", static_cast<unsigned long long>(seed),
+                    v.broken->c_str(), keep(a.found, drivers, setup, schedule, v).c_str());
         std::fflush(stdout);
     }
     std::printf("seeds %llu..%llu: %llu faults, %zu broken, %.0f events/s\n",
@@ -253,6 +266,7 @@ int mainOf(int argc, char** argv) {
     replayCommand->add_flag("--whole", pa.whole, "do not minimise");
     replayCommand->add_flag("--json", pa.json, "verdict and schedule");
     replayCommand->add_flag("--drivers", pa.drivers, drivers);
+    replayCommand->add_option("--keep", pa.keepIn, "write what broke into this folder, as soak");
     SoakArguments sa;
     CLI::App* soakCommand =
         app.add_subcommand("soak", "run seeds drawn from the clock; keep what breaks, minimised");
