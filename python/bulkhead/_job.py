@@ -672,7 +672,8 @@ class Job:
                                "made between two steps: remove optimizer.step()")
         if self._gradients and self._gradients != self._stamps():
             raise RuntimeError(f"step {number}: a gradient changed between two batches; the loop clears them "
-                               "itself: remove zero_grad()")
+                               "itself, and adds up what backward() gives: remove zero_grad(), and clip in "
+                               "register(before_update=...)")
 
     def _step_one(self) -> bool:
         return not hasattr(self, "_buffers_before")

@@ -266,6 +266,7 @@ class State:
         if not self.trained:
             raise JobError("the optimizer has no parameter that requires a gradient")
         parameters = list(model.parameters())
+        self._are_sharded = any(is_sharded(p) for p in parameters)
         self._slots: List[Any] = []
         for p in parameters:
             slot = (_Copied if is_apart(p) else _Tensor)(self.name_of(p), lambda p=p: p, lambda _: None, p)
@@ -354,13 +355,19 @@ class State:
         return self._buffers
 
     def check_parameters(self) -> None:
-        """JobError when the optimizer has other parameters than it had."""
+        """JobError when optimizer or model has other parameters than it had."""
         now = [p for group in self._optimizer.param_groups for p in group["params"] if p.requires_grad]
-        if len(now) == len(self.trained) and all(p is q for p, q in zip(now, self.trained)):
+        if len(now) != len(self.trained) or any(p is not q for p, q in zip(now, self.trained)):
+            raise JobError(f"the optimizer {type(self._optimizer).__name__} trains {len(now)} parameters, with "
+                           f"register() it had {len(self.trained)}, or others; add groups and freeze parameters "
+                           "before register()")
+        if self._are_sharded:  # fully_shard() puts whole ones in their place while it computes
             return
-        raise JobError(f"the optimizer {type(self._optimizer).__name__} trains {len(now)} parameters, with "
-                       f"register() it had {len(self.trained)}, or others; add groups and freeze parameters "
-                       "before register()")
+        for name, p in self._model.named_parameters():
+            if id(p) not in self._names:
+                raise JobError(f"parameter {name} is another tensor than register() was given, which nothing "
+                               "trains; write into it (with torch.no_grad(): p.copy_(...)), or replace it before "
+                               "register()")
 
     def _check(self) -> None:
         for name, module in self._model.named_modules():

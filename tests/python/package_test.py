@@ -538,7 +538,7 @@ class LoopTest(unittest.TestCase):
                         model.weight.grad.zero_()
                     step.backward(model(x).mean())
 
-            self.wrong("remove zero_grad()", clears)
+            self.wrong("remove zero_grad(), and clip in register", clears)
 
         def vector(step, model, data):
             for x in step.batches(data, 4):
@@ -607,6 +607,14 @@ class LoopTest(unittest.TestCase):
         self.assertIn("trains 2 parameters, with register() it had 1", str(caught.exception))
         self.assertIn("before register()", str(caught.exception))
         self.assertEqual(model[0].weight.item(), before)
+
+    def test_a_parameter_that_is_replaced_after_register_is_named(self):
+        job, said, model, data = job_of([[(0, 0, 4)]])
+        model.weight = torch.nn.Parameter(torch.ones(1, 1, device=device))
+        with self.assertRaisesRegex(JobError, "parameter weight is another tensor than register"):
+            for step in job:
+                for x in step.batches(data, 4):
+                    step.backward(model(x).mean())
 
     def test_datasets_must_be_the_jobs(self):
         job, said, model, data = job_of([])
