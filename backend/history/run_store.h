@@ -248,13 +248,13 @@ struct LedgerFilter {
 
 enum class ExportFormat { kCsv, kJsonLines };
 
-/// Reads a file of runs and works beside a writer; never changes a run. (A file of an older schema
-/// is migrated when it is opened, or refused when it may not be written.) A read sees one
-/// consistent moment. Not thread-safe: one owner at a time, open one per thread.
 /// Is it a file in which nothing was ever written? It is empty, or SQLite has begun it and was
 /// killed before there was a table.
 [[nodiscard]] bool holdsNothing(const std::filesystem::path& file);
 
+/// Reads a file of runs and works beside a writer; never changes a run. (A file of an older schema
+/// is migrated when it is opened, or refused when it may not be written.) A read sees one
+/// consistent moment. Not thread-safe: one owner at a time, open one per thread.
 class RunReader {
   public:
     static absl::StatusOr<std::unique_ptr<RunReader>> open(const std::filesystem::path& file);

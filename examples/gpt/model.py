@@ -94,8 +94,9 @@ class GPT(nn.Module):
 
 
 def loss_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Cross entropy in nats, the mean over all bytes."""
-    return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    """Cross entropy in nats, the mean over all bytes, which are moved to the model's device."""
+    device = next(model.parameters()).device
+    return F.cross_entropy(model(inputs.to(device)).flatten(0, 1), targets.to(device).flatten())
 
 
 class Windows(torch.utils.data.Dataset):
@@ -143,4 +144,5 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of parameters and the order of samples")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--device", default="cpu", help="cuda: a job needs device = \"cuda\" as well")
     return parser.parse_args()

@@ -8,7 +8,7 @@ from model import GPT, Size, Windows, arguments, loss_of, optimizer_of
 args = arguments()
 job = bulkhead.attach()
 torch.manual_seed(args.seed)
-model = GPT(Size(args.context, args.layers, width=args.width))
+model = GPT(Size(args.context, args.layers, width=args.width)).to(args.device)
 optimizer = optimizer_of(model, args.rate)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
 job.register(model=model, optimizer=optimizer, scheduler=schedule,

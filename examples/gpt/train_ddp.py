@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 args = arguments()
 distributed.init_process_group("gloo")
 torch.manual_seed(args.seed)
-model = GPT(Size(args.context, args.layers, width=args.width))
+model = GPT(Size(args.context, args.layers, width=args.width)).to(args.device)
 optimizer = optimizer_of(model, args.rate)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
 model = DistributedDataParallel(model)

@@ -18,6 +18,8 @@ constexpr const char* kSource = BULKHEAD_SOURCE;
 /// Set by `./dev test torch`: a Python with torch 2 instead of Debian's.
 const char* const kOther = std::getenv("BULKHEAD_PYTHON");
 const std::string kPython = kOther ? kOther : BULKHEAD_PYTHON;
+/// On a node with a GPU: "cuda", where replicas that have no GPU of their own share one.
+const char* const kDevice = std::getenv("BULKHEAD_GPT_DEVICE");
 constexpr uint64_t kSteps = 50;
 // Windows of 64 bytes, so many that no pass over them ends within a step of 4 x 8.
 constexpr size_t kTextBytes = 64 * 32 * 17 + 1;
@@ -49,7 +51,8 @@ class GptJob : public JobTest {
                 "--text",   text(),
                 "--width",  "64",
                 "--layers", "2",
-                "--epochs", "3"};
+                "--epochs", "3",
+                "--device", kDevice ? kDevice : "cpu"};
     }
     model::JobSpec spec(uint64_t steps) const {
         model::JobSpec s;
@@ -64,6 +67,8 @@ class GptJob : public JobTest {
         s.env = {"PYTHONPATH=" BULKHEAD_PYTHONPATH};
         s.directory = host_->dir();
         s.domains = {{"data", {}}};
+        if (kDevice) s.device = kDevice;
+        s.shareGpu = kDevice != nullptr;
         s.timeouts.joinMs = 100'000;  // four imports of torch on few cores
         s.policies.lr = model::LrPolicy::kNone;
         s.policies.parityEverySteps = 1;  // what a hash takes depends on the machine
