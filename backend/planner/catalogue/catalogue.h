@@ -23,7 +23,7 @@ namespace bulkhead::planner {
 [[nodiscard]] absl::StatusOr<ModelSpec> modelNamed(const std::vector<ModelSpec>& models,
                                                    std::string_view name);
 
-/// What the planner needs of it. InvalidArgument for a dense model.
+/// Returns the shape of the model as the planner uses it. InvalidArgument for a dense model.
 [[nodiscard]] absl::StatusOr<ModelShape> shapeOf(const ModelSpec& model);
 
 /// One token's activation to one expert and back, in bytes.

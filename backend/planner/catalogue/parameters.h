@@ -21,7 +21,7 @@ struct Parameters {
     uint64_t total() const {
         return embeddings + attention + dense + routed + shared + router + norms;
     }
-    /// What one token uses, embeddings included (as DeepSeek and Meta count it).
+    /// Parameters that one token uses, embeddings included (as DeepSeek and Meta count it).
     uint64_t active() const { return total() - routed + routedUsed; }
 };
 
@@ -30,7 +30,7 @@ struct Parameters {
 /// Weights of one routed expert.
 [[nodiscard]] uint64_t expertParameters(const ModelSpec& model);
 
-/// How many layers route.
+/// Number of layers that route.
 [[nodiscard]] uint32_t moeLayers(const ModelSpec& model);
 
 }  // namespace bulkhead::planner

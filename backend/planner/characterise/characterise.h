@@ -9,8 +9,8 @@
 #include "backend/common/fields.h"
 #include "backend/planner/data/recording.h"
 
-/// What a recording shows, as numbers (toJson walks the fields), as words (report_text.h). Thread:
-/// any.
+/// Statistics of a recording as numbers (toJson walks the fields); report_text.h renders them as
+/// text. Thread: any.
 namespace bulkhead::planner {
 
 struct LayerLoad {
@@ -150,7 +150,7 @@ struct Characterisation {
     std::optional<PairLoad> affinity;      ///< between a layer and the next; absent with one layer
     std::vector<DriftWindow> drift;        ///< in the order of the recording
 
-    // From a server's log: balancedness as the engine saw it.
+    // Balancedness that the engine reported in the server's log.
     uint64_t balanceSamples = 0;
     double loggedBalancedness = 0, worstLoggedBalancedness = 0;
 

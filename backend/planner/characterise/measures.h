@@ -14,7 +14,7 @@ namespace bulkhead::planner {
 /// mean / max: 1 is even. What vLLM and SGLang call balancedness, there of ranks.
 [[nodiscard]] double balancedness(std::span<const uint64_t> counts);
 
-/// How few experts carry at least `share` of the tokens.
+/// Returns the smallest number of experts that carry at least `share` of the tokens.
 [[nodiscard]] uint32_t expertsFor(std::span<const uint64_t> counts, double share);
 
 /// Cosine of the angle between two count vectors of equal length: 1 is the same popularity.

@@ -14,7 +14,7 @@ namespace bulkhead::planner {
 /// "1, 3..5, 9": the numbers of `layers` MoE layers; `layerNumbers` as in ModelShape.
 [[nodiscard]] std::string layerList(uint32_t layers, std::span<const uint32_t> layerNumbers);
 
-/// Which MoE layer, from 0, has this number. InvalidArgument listing those there are.
+/// Returns the index, from 0, of the MoE layer with this number. InvalidArgument lists the numbers.
 [[nodiscard]] absl::StatusOr<uint32_t> layerNamed(uint32_t number, uint32_t layers,
                                                   std::span<const uint32_t> layerNumbers);
 

@@ -14,9 +14,9 @@ namespace bulkhead::planner {
 inline constexpr uint64_t kMostLayers = 10'000;
 inline constexpr uint32_t kMostExperts = 65'536;  ///< of a layer: ids are 16 bits wide
 
-/// What the planner must know of a model. Layers are MoE layers, counted from 0 without the dense
-/// ones; experts are routed, logical ones (shared experts run everywhere and are nobody's to
-/// place). Thread: a value.
+/// Properties of a model that the planner needs. Layers are MoE layers, counted from 0 without the
+/// dense ones; experts are routed, logical ones (shared experts run everywhere and are not placed).
+/// Thread: a value.
 struct ModelShape {
     std::string name;             ///< "" when the recording does not say
     uint32_t layers = 0;          ///< MoE layers

@@ -20,7 +20,7 @@ struct CountsWindow {
     Counts counts;
 };
 
-/// How balanced the ranks of a running server were, by its own account and definition
+/// Load balance among the ranks of a running server, as the server reported and defined it
 /// (import/balance_log.h).
 struct BalanceSample {
     std::string engine;
@@ -31,9 +31,9 @@ struct BalanceSample {
     double maxTokens = 0;
 };
 
-/// What an import gives: routing token by token where the source has it, else counts. Ids are
-/// logical and layers MoE layers; `notes` say, in sentences, how the source's were mapped to that
-/// and what was left out. Thread: a value.
+/// Result of an import: routing token by token where the source has it, else counts. Ids are
+/// logical and layers are MoE layers; `notes` say, in sentences, how the source's ids and layers
+/// were mapped and what was left out. Thread: a value.
 struct Recording {
     ModelShape shape;
     std::string source;  ///< the file, and the form it was read as

@@ -25,8 +25,8 @@ struct Request {
     bool operator==(const Request&) const = default;
 };
 
-/// Which experts every token chose in every MoE layer: logical ids, exactly top-k different ones.
-/// Held by layer, [layer][token][k], in one byte an id where experts <= 256 and two otherwise:
+/// Experts that every token chose in every MoE layer: logical ids, exactly top-k different ones.
+/// Stored by layer, [layer][token][k], in one byte an id where experts <= 256 and two otherwise:
 /// 1 M tokens x 58 layers x 8 of 256 experts take 464 MB. A solver copies a layer out with
 /// readLayer() and lays it out as it needs it.
 /// Immutable once built (RoutingBuilder); any number of threads may read.
@@ -85,7 +85,7 @@ class RoutingBuilder {
     /// equally many tokens; the next beginRequest or finish() says when they have not.
     [[nodiscard]] absl::Status addLayer(uint32_t layer, std::span<const uint16_t> ids);
 
-    /// How many of the open request's tokens are prompt.
+    /// Sets how many tokens of the open request belong to its prompt.
     void setPrefillTokens(uint64_t tokens);
 
     /// InvalidArgument when layers of a request differ in tokens, when more tokens are said to be

@@ -17,7 +17,7 @@ std::vector<double> fromNodes(const Plan& plan, const std::string& domain) {
     return std::vector<double>(plan.topology.nodes(), 1.0 / plan.topology.nodes());
 }
 
-/// What tokens from `nodes` bring to each of an expert's `count` slots, summing to 1.
+/// Shares of the tokens from `nodes` at each of an expert's `count` slots, summing to 1.
 std::vector<double> slotShares(const Dispatch* dispatch, const std::vector<double>& nodes,
                                size_t count) {
     if (!dispatch) return std::vector<double>(count, 1.0 / static_cast<double>(count));

@@ -15,7 +15,7 @@
 
 namespace bulkhead::planner {
 
-/// What the tokens of one layer did under a plan. Loads are expert copies (a token counts once for
+/// Load and traffic of one layer under a plan. Loads are expert copies (a token counts once for
 /// each of its top-k experts) at the slot that serves them.
 struct LayerOutcome {
     double copies = 0;               ///< remote expert copies of a token: not on its home node
@@ -43,7 +43,7 @@ struct LevelBytes {
     }
 };
 
-/// How evenly places are loaded. Averages over layers unless said otherwise.
+/// Load balance over nodes and GPUs. Averages over layers unless said otherwise.
 struct LoadFigures {
     double nodeLoadMaxOverMean = 0;
     double nodeLoadMaxOverMeanWorst = 0;  ///< of the worst layer

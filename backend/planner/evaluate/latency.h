@@ -10,7 +10,7 @@
 
 namespace bulkhead::planner {
 
-/// What a decode step is taken to cost. The model is ours:
+/// Parameters of the cost model of a decode step. The model is ours:
 /// exchange: alpha-beta. Every node sends to every other node it has something for at once, over
 /// all its GPUs' links: latency of the slowest pair, plus bytes of each pair over that pair's
 /// bandwidth, summed over the pairs of the busiest node (out or in). Twice: dispatch and combine.

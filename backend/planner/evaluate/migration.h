@@ -9,7 +9,7 @@
 
 namespace bulkhead::planner {
 
-/// What it takes to go from one plan to another.
+/// Cost of the migration from one plan to another.
 struct Migration {
     uint64_t slots = 0;      ///< (layer, slot) whose GPU must fetch an expert it does not hold
     uint64_t experts = 0;    ///< (layer, expert) with at least one such slot

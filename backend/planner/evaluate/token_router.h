@@ -9,7 +9,7 @@
 
 namespace bulkhead::planner {
 
-/// What a router that knows where a token goes anyway weighs.
+/// Weights of a router that prefers replicas on nodes which a token visits anyway.
 struct RouterPolicy {
     double sends = 1;
     double copies = 0.02;

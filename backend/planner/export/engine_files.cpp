@@ -14,7 +14,7 @@ namespace {
 using model::concat;
 using model::Json;
 
-/// Of one file: a hundred layers of 655,360 slots.
+/// Limit on the slots of all layers in one file: a hundred layers of 655,360 slots.
 constexpr uint64_t kMostCells = uint64_t{1} << 26;
 
 /// A sound plan whose GPUs hold equally many slots; gives that number.

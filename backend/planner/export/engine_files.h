@@ -24,7 +24,7 @@ struct EngineFile {
     std::vector<std::string> notes;
 };
 
-/// What an engine's file says: rows of slots, each under the engine's own number of the layer.
+/// Placement in an engine's file: rows of slots, each under the engine's own number of the layer.
 struct EnginePlacement {
     uint32_t devices = 0;  ///< 0: the file does not say
     std::vector<uint32_t> layerNumbers;
@@ -34,10 +34,10 @@ struct EnginePlacement {
 
 enum class Engine { kBulkhead, kSglang, kTrtllm, kAscend, kVllm };
 
-/// How an engine chooses among an expert's replicas, as it starts with the file from here;
-/// kBulkhead stands for a server of one's own. SGLang (read in an excerpt of its sources that named
-/// no version) dispatches `static` when it is given --init-expert-location: each rank to the
-/// replica that it holds, else to one fixed by lot. vLLM (likewise) counts positions modulo the
+/// Returns how an engine that starts with the exported file chooses among an expert's replicas;
+/// kBulkhead means the user's own server. SGLang (read in an excerpt of its sources that named no
+/// version) dispatches `static` when it is given --init-expert-location: each rank to the replica
+/// that it holds, else to a fixed one drawn at random. vLLM (likewise) counts positions modulo the
 /// number of replicas. TensorRT-LLM does so by token and rank, vLLM-Ascend prefers a rank's own
 /// replica: these two are not checked against any source.
 [[nodiscard]] Router routerOf(Engine engine);

@@ -90,7 +90,7 @@ absl::Status checkCounts(const Recording& recording, std::string_view name) {
     return absl::OkStatus();
 }
 
-/// What the person or the catalogue says of the model, into a recording.
+/// Adds to a recording the model properties that the options give, and checks that they agree.
 absl::StatusOr<Recording> described(absl::StatusOr<Recording> recording, std::string_view name,
                                     const ImportOptions& options) {
     if (!recording.ok() || recording->shape.experts == 0) return recording;

@@ -18,8 +18,8 @@
 namespace bulkhead::planner {
 
 struct ImportOptions {
-    /// What a recording leaves out and a person or the model catalogue can add: numbers of layers,
-    /// experts, top-k, of the model's MoE layers. What the recording says must agree with it.
+    /// Model properties that a recording lacks and the user or the model catalogue adds: numbers of
+    /// layers, experts and top-k, of the MoE layers. Values in the recording must agree with them.
     std::optional<ModelShape> model;
     uint32_t decoderLayers = 0;  ///< of that model, dense ones too; 0: not known
     std::string modelName;  ///< which of several models in one file; "" : the only or first one

@@ -46,7 +46,7 @@ class JsonFields {
     absl::Status status_;
 };
 
-/// Whether an object has a member that is not null.
+/// Returns whether an object has a member that is not null.
 [[nodiscard]] bool has(const Json& object, std::string_view key);
 
 /// "a.b", or "b" when path is empty.

@@ -42,7 +42,7 @@ absl::StatusOr<std::deque<Line>> linesOf(std::string_view bytes, std::string_vie
     return out;
 }
 
-/// What a first line says of the model. Counts need not say top_k.
+/// Reads the model's shape from a file's first line. Counts need not say top_k.
 ModelShape shapeOf(const Json& head, const std::string& path, JsonFields& fields) {
     const auto number = [&](const char* key, uint64_t least, uint64_t most) {
         return static_cast<uint32_t>(fields.count(head, key, path, least, most));

@@ -12,7 +12,7 @@
 #include "backend/planner/import/refusal.h"
 #include "backend/planner/import/tensor.h"
 
-/// What engines number differently from the planner: layers and replicas of experts.
+/// Maps engine numbering of layers and expert replicas to the planner's.
 namespace bulkhead::planner {
 
 /// The logical expert of each physical one, [layer][physical].
@@ -46,8 +46,8 @@ struct LogicalOf {
 [[nodiscard]] absl::Status keepRoutedLayers(Recording& recording, std::string_view file,
                                             const ImportOptions& options);
 
-/// What the options say of the model against what a recording says; InvalidArgument naming both
-/// when they differ. Fills in what the recording leaves open (name, top-k, widths, layer numbers).
+/// Checks the model in the options against a recording's; InvalidArgument naming both when they
+/// differ. Fills in what the recording leaves open (name, top-k, widths, layer numbers).
 [[nodiscard]] absl::Status agree(const ImportOptions& options, std::string_view file,
                                  ModelShape& shape);
 

@@ -23,11 +23,11 @@
 /// or as only one fits. Ids are logical, layers MoE layers. Refusals name file and place.
 namespace bulkhead::planner {
 
-/// Whether a JSON object is one of the three shapes.
+/// Returns whether a JSON object is one of the three shapes.
 [[nodiscard]] bool looksLikeMeta(const Json& json);
 
-/// Of the options: `modelName` picks one of several models' counts ("": the first by name),
-/// `domain` labels requests that have none.
+/// The option `modelName` picks one of several models' counts ("": the first by name), `domain`
+/// labels requests that have none.
 [[nodiscard]] absl::StatusOr<Recording> readMeta(const Json& json, std::string_view file,
                                                  const Files& files, const ImportOptions& options);
 

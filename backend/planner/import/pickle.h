@@ -47,7 +47,7 @@ struct PickleTensor {
     std::vector<uint64_t> shape, strides;
 };
 
-/// Which of Pickle::tensors: kept apart, because they are large and few.
+/// Index into Pickle::tensors, which are kept apart because they are large and few.
 struct PickleTensorIndex {
     uint32_t index = 0;
 };

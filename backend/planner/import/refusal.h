@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "backend/model/names.h"
 
-/// What every reader of a file refuses, and how it says so. Pure; thread: any.
+/// Limits that every reader of a file enforces, and their error messages. Pure; thread: any.
 namespace bulkhead::planner {
 
 inline constexpr size_t kMostDimensions = 8;  ///< of a tensor

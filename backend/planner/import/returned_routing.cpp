@@ -22,7 +22,7 @@ constexpr uint64_t kMostAnswered = uint64_t{1} << 32;
 struct Answer {
     std::string where, id, domain;
     RoutedArray routed;
-    std::optional<uint64_t> prompt;  ///< how many of the rows
+    std::optional<uint64_t> prompt;  ///< number of rows that belong to the prompt
 };
 
 /// A token's experts in one layer are all there and different.

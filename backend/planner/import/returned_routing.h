@@ -30,7 +30,7 @@
 /// in the notes).
 namespace bulkhead::planner {
 
-/// Whether a JSON value is such a response, or an array of them.
+/// Returns whether a JSON value is such a response, or an array of them.
 [[nodiscard]] bool looksLikeResponse(const Json& json);
 
 /// Responses and the place of each in its file ("line 3", "[2]", "").

@@ -16,7 +16,7 @@ struct RoutedArray {
     std::vector<int32_t> ids;
 };
 
-/// What a flat array does not say itself.
+/// Dimensions that a flat array does not contain itself.
 struct FlatShape {
     uint64_t tokens = 0;  ///< 0: not known
     uint64_t k = 0;       ///< 0: not known

@@ -32,7 +32,7 @@
 /// layerNumbers keeps the engine's numbers of the others.
 namespace bulkhead::planner {
 
-/// Whether bytes begin as a zip, which all these dumps are.
+/// Returns whether bytes begin as a zip archive, which all these dumps are.
 [[nodiscard]] bool looksLikeTorch(std::string_view bytes);
 
 /// `names`: the files of one dump, one a rank.

@@ -67,8 +67,8 @@ size_t unpadded(std::span<const int64_t> row) {
         std::count_if(row.begin(), row.end(), [](int64_t id) { return id >= 0; }));
 }
 
-/// Which layers route at all, and how many experts a token has: what the file does not say
-/// outright.
+/// The layers that route at all, and the number of experts of a token: both are derived from the
+/// ids, since the file does not name them.
 struct Found {
     std::vector<uint32_t> layers;
     uint32_t topK = 0;

@@ -35,7 +35,7 @@ uint32_t crc32(std::string_view bytes) {
     return ~c;
 }
 
-/// Where the end record is; npos when there is none.
+/// Returns the offset of the end-of-central-directory record; npos when there is none.
 size_t endRecord(std::string_view bytes) {
     if (bytes.size() < kEndSize) return std::string_view::npos;
     const size_t last = bytes.size() - kEndSize;

@@ -31,7 +31,7 @@ absl::StatusOr<Recording> captured(const model::RunState& job,
                 name, " has ", sample.experts.size(), " choices; expected a multiple of ", choices,
                 " and a domain below ", job.spec.domains.size()));
         ids.clear();
-        // What does not fit 16 bits is refused as no expert, like every id that is too large.
+        // Ids above 16 bits become the largest id, which is refused like every id out of range.
         for (const uint32_t expert : sample.experts)
             ids.push_back(static_cast<uint16_t>(
                 std::min<uint32_t>(expert, std::numeric_limits<uint16_t>::max())));

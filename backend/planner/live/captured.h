@@ -9,9 +9,9 @@
 
 namespace bulkhead::planner {
 
-/// What a running job told of its routing (model::RoutingSampled), as a recording: each sample a
-/// request of its domain. InvalidArgument naming the sample when it does not fit the job's model,
-/// or when there is none. Thread: any.
+/// Turns routing samples of a running job (model::RoutingSampled) into a recording: each sample
+/// becomes a request of its domain. InvalidArgument naming the sample when it does not fit the
+/// job's model, or when there is none. Thread: any.
 [[nodiscard]] absl::StatusOr<Recording> captured(const model::RunState& job,
                                                  const std::vector<RoutedSample>& samples);
 

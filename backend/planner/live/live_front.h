@@ -33,7 +33,7 @@ struct LiveFront {
     double more = -1;      ///< as in LiveFrontProgress, at the end
 };
 
-/// How far liveFront() is.
+/// Progress of liveFront().
 struct LiveFrontProgress {
     uint32_t done = 0, of = 0;  ///< plans; the first is made for the prediction of the others
     double best = -1;  ///< fewest remote copies expected so far within the load; -1: none is yet

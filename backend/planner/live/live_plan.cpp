@@ -20,7 +20,7 @@ constexpr double kParts = 1000;
 /// Fewer steps than these say more of their samples than of the router.
 constexpr uint64_t kFewSteps = 10;
 
-/// Of all copies: less would not be seen.
+/// Smallest optimism that is reported, as a part of all copies; less counts as 0.
 constexpr double kLeastOptimism = 0.0005;
 
 /// Lower aims for load at higher prices, until the upper end of a plan's range keeps the cap; a
@@ -28,7 +28,7 @@ constexpr double kLeastOptimism = 0.0005;
 constexpr uint32_t kMostAims = 4;
 constexpr double kDearer = 3, kLeastNearer = 0.001;
 
-/// Of the prediction: as far as it may be off.
+/// Largest drift between older and newer steps, as a part of the predicted remote copies.
 constexpr double kSteady = 0.03;
 
 std::vector<uint32_t> partsOf(const std::vector<double>& share) {

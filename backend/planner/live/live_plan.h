@@ -18,7 +18,7 @@
 /// a replica stand for the planner's nodes. Thread: any.
 namespace bulkhead::planner {
 
-/// Where one domain's samples are computed.
+/// Shares of one domain's samples that each shard computes.
 struct DomainHomeRow {
     std::string domain;
     std::vector<double> share;  ///< [shard]; sums to 1
@@ -58,7 +58,7 @@ struct LiveForecast {
 /// were counted for the model, with how many more halve the range.
 [[nodiscard]] std::vector<std::string> forecastNotes(const LiveForecast& forecast);
 
-/// What a plan would do to the job, before it is done. Shares of copies are 0..1, -1 where unknown.
+/// Predicted effect of a plan on the job. Shares of copies are 0..1, -1 where unknown.
 struct LivePreview {
     uint64_t step = 0;    ///< of the counts
     uint64_t layout = 0;  ///< in use
@@ -66,7 +66,7 @@ struct LivePreview {
     uint64_t experts = 0;        ///< of all layers
     uint64_t bytesMoved = 0;     ///< in each replica, between its shards
     double remoteMeasured = -1;  ///< of the layout in use, its last steps
-    double remoteNow = -1;       ///< what the counts say of the layout in use
+    double remoteNow = -1;       ///< of the layout in use, by the counts
     LiveForecast forecast;       ///< of the plan
     /// The plan by the older and by the newer of the counted steps; -1 while there are few of
     /// either. A prediction is off by about as much as these are apart: the router learns on.
@@ -92,8 +92,8 @@ struct LivePreview {
     }
 };
 
-/// Whether routing moved so much between the older and the newer steps that the prediction cannot
-/// be taken to a few percent.
+/// Returns whether routing moved so much between the older and the newer steps that the prediction
+/// can be off by more than a few percent.
 [[nodiscard]] bool routingMoves(const LivePreview& preview);
 
 struct LivePlan {
@@ -108,14 +108,14 @@ struct LiveOptions {
     double loadCap = 1.15;
     double pricePerMove = DomainPlanOptions().pricePerMove;
     uint64_t seed = 1;
-    double effort = 1;  ///< how long to search, 1 is usual: so many times the groupings are tried
-    /// As in DomainPlanOptions. After the first false no other plan is begun.
+    double effort = 1;  ///< search effort, 1 is usual: so many times the groupings are tried
+    /// Callbacks as in DomainPlanOptions. After the first false of goOn no other plan is begun.
     std::function<bool()> goOn;
     std::function<void(double value)> onStart;
 };
 
-/// What of a running job the planner needs; a value, so that a plan can be made elsewhere while the
-/// job goes on.
+/// Inputs of the planner from a running job; a value, so that a plan can be made elsewhere while
+/// the job goes on.
 struct LiveJob {
     uint32_t shards = 0;
     uint64_t step = 0;                    ///< of the counts
@@ -135,9 +135,9 @@ struct LiveJob {
 /// FailedPrecondition when there is no model, no expert or no count yet.
 [[nodiscard]] absl::StatusOr<LiveJob> liveJob(const model::RunState& state);
 
-/// How much better a plan looks on the steps it is made from than it will be, as a part of all
-/// copies: half of what plans made from the older or the newer steps lose on the other of them,
-/// since a plan from twice as many is half as far off (to first order; it is the split-sample
+/// Estimates how much better a plan looks on the steps it is made from than it will be, as a part
+/// of all copies: half of what plans made from the older or the newer steps lose on the other of
+/// them, since a plan from twice as many is half as far off (to first order; it is the split-sample
 /// estimate of a fit's optimism). 0 while there are few of either.
 [[nodiscard]] double optimismOf(const LiveJob& job, const LiveOptions& options);
 
@@ -146,8 +146,8 @@ struct LiveJob {
 [[nodiscard]] absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& options,
                                                      std::optional<double> optimism = {});
 
-/// What `expertShard` and `domainShare`, as in model::Action, would do. `optimism`: of the plan
-/// they came from. Precondition: they fit the job.
+/// Predicts the effect of `expertShard` and `domainShare`, as in model::Action. `optimism`: of the
+/// plan they came from. Precondition: they fit the job.
 [[nodiscard]] LivePlan planWith(const LiveJob& job, std::vector<int32_t> expertShard,
                                 std::vector<uint32_t> domainShare, double optimism = 0);
 
@@ -157,7 +157,7 @@ struct LayerFigures {
     std::vector<double> load;  ///< [shard] copies that reach its experts, over the mean shard's
     double maxOverMean() const;
 };
-/// Of every layer. The same precondition.
+/// Returns the figures of every layer. The same precondition.
 [[nodiscard]] std::vector<LayerFigures> layerFigures(const LiveJob& job,
                                                      const std::vector<int32_t>& expertShard,
                                                      const std::vector<uint32_t>& domainShare);
@@ -172,8 +172,8 @@ struct LayerFigures {
 /// when nothing has moved.
 [[nodiscard]] absl::StatusOr<LivePlan> planBefore(const model::RunState& state);
 
-/// What the backend proposed last. FailedPrecondition as liveJob, when it proposed nothing, when
-/// experts have moved since, and when it was dismissed.
+/// Returns the backend's latest proposal. FailedPrecondition as liveJob, when it proposed nothing,
+/// when experts have moved since, and when it was dismissed.
 [[nodiscard]] absl::StatusOr<LivePlan> planProposed(const model::RunState& state);
 
 }  // namespace bulkhead::planner

@@ -14,7 +14,7 @@
 
 namespace bulkhead::planner {
 
-/// How tokens for an expert with several slots are shared out, by the node a token is at home on.
+/// Distribution of an expert's tokens over its slots, by the home node of the token.
 struct Dispatch {
     uint32_t expert = 0;
     std::vector<uint32_t> slots;  ///< ascending: all slots of the layer that hold the expert
@@ -118,7 +118,7 @@ inline constexpr double kFewPerExpert = 100;
 /// more of it halves the range, and that the range is one of stretches of time.
 [[nodiscard]] std::vector<std::string> forecastNotes(const Forecast& forecast, uint64_t tokens);
 
-/// How whoever serves a plan chooses among an expert's slots.
+/// Rule by which the server of a plan chooses among an expert's slots.
 enum class Router {
     kTokenAware,  ///< token by token, where it goes anyway (evaluate/token_router.h)
     kStatic,      ///< by the plan's dispatch weights
@@ -126,7 +126,7 @@ enum class Router {
     kUniform,     ///< all of them equally
 };
 
-/// How a plan came about: enough to make it again.
+/// Provenance of a plan: enough to make it again.
 struct PlanOrigin {
     std::string algorithm;  ///< "joint", "linear", "eplb_global", ...
     std::string objective;  ///< the objective it was chosen for
@@ -140,7 +140,7 @@ struct PlanOrigin {
     double bytesPerCopy = 0;    ///< activation of one token sent once
     bool bytesAssumed = false;  ///< bytesPerCopy is our guess: the recording named no width
     Router router = Router::kTokenAware;  ///< that the plan is made for
-    std::string reason;                   ///< why this point was recommended
+    std::string reason;                   ///< reason for which this point was recommended
     bool operator==(const PlanOrigin&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {

@@ -10,7 +10,7 @@
 
 namespace bulkhead::planner {
 
-/// What even load may use. Equal numbers of slots on every GPU are not needed: `slotsOfGpu` says.
+/// Constraints of a balanced placement. GPUs may differ in their number of slots (`slotsOfGpu`).
 struct BalanceShape {
     uint32_t experts = 0;
     uint32_t nodes = 1;
@@ -71,11 +71,11 @@ class Balancer {
                                     std::span<const uint32_t> expertOfSlot,
                                     std::span<const uint32_t> slotsOfGpu);
 
-/// What no placement can beat, as balancedness: the LP relaxation, in which a node's load spreads
-/// freely over its GPUs, but no GPU carries less than the least that the heaviest replica can (for
-/// whole groups: of each group with all of a node's replicas to itself). Hierarchical: over the
-/// best packing of groups into nodes, found exactly when there are at most 3 million packings to
-/// look at, else bounded by the mean and the largest group.
+/// Upper bound on balancedness over all placements: the LP relaxation, in which a node's load
+/// spreads freely over its GPUs, but no GPU carries less than the least that the heaviest replica
+/// can (for whole groups: of each group with all of a node's replicas to itself). Hierarchical:
+/// over the best packing of groups into nodes, found exactly when there are at most 3 million
+/// packings to look at, else bounded by the mean and the largest group.
 [[nodiscard]] double balanceBound(std::span<const double> load, const BalanceShape& shape);
 
 }  // namespace bulkhead::planner

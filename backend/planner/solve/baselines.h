@@ -10,9 +10,9 @@
 
 namespace bulkhead::planner {
 
-/// What others do, written from their descriptions, to compare with. Without dispatch weights:
-/// replicas share equally. In `topology`, with `redundant` extra slots where the method replicates
-/// (the others give the extra slots to the heaviest experts).
+/// Published methods, written from their descriptions, as baselines. Their plans have no dispatch
+/// weights: replicas share equally. `topology` gets `redundant` extra slots, which a method fills
+/// with replicas (those without replication give the extra slots to the heaviest experts).
 ///
 /// linear            expert e in slot e
 /// round_robin       expert e on GPU e mod GPUs
@@ -21,10 +21,10 @@ namespace bulkhead::planner {
 ///                   whoever has most load for each replica, packed into GPUs heaviest first
 /// eplb_global       the same with one node and one group: all GPUs
 /// coactivation      experts that tokens use together onto one node: heaviest pair sums first,
-/// under
-///                   equal counts and 1.15 x mean load; then lpt inside a node
-/// balance           ours: Balancer, over all GPUs, or whole groups on a node where there are
-/// groups
+///                   under equal counts and 1.15 x mean load; then lpt
+///                   inside a node
+/// balance           ours: Balancer, over all GPUs, or whole groups on a node
+///                   where there are groups
 struct BaselineName {
     std::string_view name;
     std::string_view what;

@@ -61,7 +61,7 @@ double meanOf(const std::vector<CrossValidation::Block>& blocks,
     return tokens > 0 ? sum / tokens : 0;
 }
 
-/// What blocks did under one plan.
+/// Scores of all blocks under one plan.
 struct Scores {
     std::vector<CrossValidation::Block> blocks;
     std::vector<std::vector<float>> node, gpu;  ///< [layer], blocks x places
@@ -196,7 +196,7 @@ absl::StatusOr<Served> serve(const Blocks& blocks, const Plan& plan,
     return made;
 }
 
-/// How much fuller places of the left-out blocks were than the others say.
+/// Excess load of places on the left-out blocks over the load that resampling the others predicts.
 struct Gap {
     double sum = 0, variance = 0;
     void add(const std::vector<std::vector<float>>& in, const std::vector<std::vector<float>>& out,
@@ -211,7 +211,7 @@ struct Gap {
     LoadGap mean(uint32_t folds) const { return {sum / folds, std::sqrt(variance) / folds}; }
 };
 
-/// Of a mean over tokens of blocks that are drawn among neighbours: `order` says which those are.
+/// Standard deviation of a mean over tokens when blocks are resampled among neighbours in `order`.
 double deviationOf(const std::vector<CrossValidation::Block>& blocks,
                    const std::vector<uint32_t>& order, const std::vector<uint32_t>& kinds,
                    double CrossValidation::Block::*what, uint64_t seed,

@@ -12,7 +12,7 @@
 #include "backend/planner/solve/held_out.h"
 #include "backend/planner/solve/joint.h"
 
-/// What a way of planning is worth on requests that a plan was not made from. Pure; any thread.
+/// Cross-validation of a planning method on held-out requests. Pure; any thread.
 namespace bulkhead::planner {
 
 /// A plan from a part of a recording's requests.
@@ -34,7 +34,7 @@ struct CrossValidationOptions {
     uint64_t seed = 1;
 };
 
-/// What plans did that were made with every fold of the requests left out in turn, on the fold.
+/// Scores of every fold of the requests under a plan that was made without it.
 struct CrossValidation {
     /// A request, several that stand beside each other where there are many, or a stretch of one
     /// where there are few; scored by the plan that was made without it.
@@ -58,8 +58,8 @@ struct CrossValidation {
                                                             const PlanMaker& make,
                                                             const CrossValidationOptions& options);
 
-/// What `plan`, made from all of `view` in the way that was validated, is to be expected to do on
-/// as many requests like these. InvalidArgument as heldOut().
+/// Predicts the scores of `plan`, made from all of `view` in the way that was validated, on as many
+/// requests like these. InvalidArgument as heldOut().
 [[nodiscard]] absl::StatusOr<Forecast> forecastOf(const RoutingView& view, const Plan& plan,
                                                   const CrossValidation& validated,
                                                   const CrossValidationOptions& options);

@@ -140,7 +140,7 @@ class DomainSolver {
         return asShares(poured(domains, nodes));
     }
 
-    /// Of each domain; what lies below kLeastPart goes to its other nodes.
+    /// Normalises each domain's row to shares; parts below kLeastPart go to its other nodes.
     std::vector<double> asShares(std::vector<double> part) const {
         const uint32_t nodes = options_.nodes;
         for (uint32_t d = 0; d < counts_.domains; ++d) {
@@ -176,7 +176,7 @@ class DomainSolver {
         return asShares(std::move(part));
     }
 
-    /// What domain a has on its node for what domain b has on its own, as much as both have.
+    /// Swaps the nodes of equal parts of two domains if more copies then stay on their home node.
     bool exchange(std::vector<double>& part, const std::vector<double>& home, size_t a,
                   size_t b) const {
         const uint32_t nodes = options_.nodes;

@@ -63,7 +63,7 @@ struct DomainPlanResult {
     double nodeLoadMaxOverMean = 0;  ///< mean over layers
 };
 
-/// From the plan in use to one with fewer remote copies: groups domains for the experts, swaps
+/// Improves the plan in use to one with fewer remote copies: groups domains for the experts, swaps
 /// experts for the groups, and so on, from the grouping in use and from others. Each node keeps as
 /// many experts of a layer as it has, so that no node's memory grows, and gets the same number of
 /// samples as the others. Deterministic. InvalidArgument, naming both numbers, when sizes do not

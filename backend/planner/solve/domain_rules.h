@@ -11,7 +11,7 @@
 /// Pinned and forbidden experts in a plan of domains. Pure; any thread.
 namespace bulkhead::planner {
 
-/// Which nodes each expert may be on.
+/// The set of nodes that each expert may be placed on.
 class NodeMask {
   public:
     /// Precondition: `rules` name nodes, layers and experts that there are.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kRequestTokens = 64;
 
-/// How likely a token has each expert: its share x top-k, none above 1, top-k in all.
+/// Probability that a token uses each expert: its share x top-k, none above 1, top-k in all.
 std::vector<double> chances(std::span<const uint64_t> counts, uint32_t topK) {
     std::vector<double> chance(counts.size());
     std::vector<uint8_t> sure(counts.size(), 0);

@@ -38,7 +38,7 @@ struct Spread {
 /// The same for `view`, whose requests are cut into stretches of time where they are few.
 [[nodiscard]] double resampledDeviationsOf(double confidence, const RoutingView& view);
 
-/// How much fuller places of requests left out were than resampling the others says.
+/// Excess load of places on held-out requests over the load that resampling the others predicts.
 struct LoadGap {
     double mean = 0;
     double error = INFINITY;  ///< standard, of the mean; infinite: none were left out

@@ -88,7 +88,7 @@ class Watch {
     bool stopped_ = false;
 };
 
-/// How a point's plan is made from some requests, and what homes then save.
+/// Method by which a point's plan is made from some requests, and the weights that choose homes.
 struct Recipe {
     std::string name;
     PlanMaker make;
@@ -171,7 +171,7 @@ absl::Status addForecast(FrontPoint& point, const RoutingView& view,
     return forecast.status();
 }
 
-/// What the objective's figure of a joint plan becomes on requests not seen, in parts of itself.
+/// Ratio, at least 1, of a joint plan's expected figure on requests not seen to its in-sample one.
 double fadingOf(const Forecast& forecast, Objective objective) {
     const auto part = [](double expected, double inSample) {
         return inSample > 0 ? std::max(expected / inSample, 1.0) : 1.0;
@@ -187,7 +187,7 @@ bool capped(const FrontOptions& options) {
     return options.objective != Objective::kBalance && options.objective != Objective::kLatency;
 }
 
-/// Which of the points to recommend, and why.
+/// Selects the point to recommend, with its reason.
 class Choice {
   public:
     /// `fading`: what the figures of joint plans become on requests not seen, in parts.

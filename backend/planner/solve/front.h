@@ -15,10 +15,10 @@
 
 namespace bulkhead::planner {
 
-/// What a plan is wanted for.
+/// Goal of a plan.
 enum class Objective { kBalance, kCopies, kSends, kBytes, kLatency };
 
-/// How far solveFront() is.
+/// Progress of solveFront().
 struct FrontProgress {
     std::string part;   ///< "cross-validation", or the point's name
     uint32_t done = 0;  ///< plans made
@@ -83,7 +83,7 @@ struct Front {
                                                   const FrontOptions& options, double sends,
                                                   double copies);
 
-/// What `objective` looks at in a point; less is better.
+/// Returns the figure of a point that `objective` minimises.
 [[nodiscard]] double figureOf(const FrontPoint& point, Objective objective);
 
 }  // namespace bulkhead::planner

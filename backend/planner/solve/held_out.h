@@ -13,18 +13,18 @@
 
 namespace bulkhead::planner {
 
-/// How requests that the plan was not made from find their homes.
+/// Assignment of homes to requests that the plan was not made from.
 struct HeldOutOptions {
     double prefix = 0.3;  ///< a request's home is chosen from this part, the rest is scored
     double homeCap = 1.15;
-    double sends = 1;  ///< what a home is chosen to save
+    double sends = 1;  ///< weight of a send in the choice of a home
     double copies = 0.02;
     std::optional<Router> router = std::nullopt;  ///< instead of the one that the plan is made for
 };
 
 /// Requests that came to a server with the plan.
 struct Arrival {
-    RoutingView scored;  ///< what is left of them behind the part that homes are chosen from
+    RoutingView scored;  ///< the rest of each request, behind the prefix that homes are chosen from
     std::vector<uint16_t> homes;  ///< of each range of `scored`
     Plan plan;                    ///< with the dispatch weights of its router
     /// Chooses replicas token by token, under the plan's load cap where it can; none: the dispatch
@@ -39,8 +39,8 @@ struct HeldOut {
     Outcome outcome;
 };
 
-/// Whether sends of a plan for `objective` (PlanOrigin::objective) count what their links cost:
-/// those for bytes and latency do.
+/// Returns whether sends of a plan for `objective` (PlanOrigin::objective) are weighted by the cost
+/// of their links: those for bytes and latency are.
 [[nodiscard]] bool weighsLinks(std::string_view objective);
 
 /// Requests as they come: the first part of each says where it is served, under a cap on each

@@ -9,7 +9,7 @@
 #include "backend/planner/solve/random.h"
 #include "backend/planner/solve/token_sample.h"
 
-/// Which node serves which request. Pure; any thread.
+/// Assignment of requests to nodes. Pure; any thread.
 namespace bulkhead::planner {
 
 /// Requests with what each gains on each node.
@@ -35,7 +35,7 @@ struct HomeProblem {
                                                   std::span<const double> tokens, uint32_t nodes,
                                                   double cap, uint32_t restarts, Random& random);
 
-/// What each range of a sample would cost on each node, summed over its sampled tokens and layers:
+/// Cost of each range of a sample on each node, summed over its sampled tokens and layers:
 /// node-deduplicated sends, each times `linkCosts` from the home (empty: 1), and copies. ranges x
 /// nodes each.
 struct HomeCosts {
@@ -57,8 +57,8 @@ struct HomeCosts {
 [[nodiscard]] std::vector<double> trafficOf(const TokenSample& sample, const NodeRoutes& routes,
                                             std::span<const uint16_t> homes);
 
-/// What became of each domain of `view` that has tokens: `homes` and `tokens` are those of its
-/// ranges.
+/// Returns the homes of each domain of `view` that has tokens: `homes` and `tokens` are those of
+/// its ranges.
 [[nodiscard]] std::vector<DomainHome> homesByDomain(const RoutingView& view,
                                                     std::span<const uint16_t> homes,
                                                     std::span<const double> tokens, uint32_t nodes);

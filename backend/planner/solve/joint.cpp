@@ -42,7 +42,7 @@ constexpr uint32_t kScenarios = 8, kScenariosOfMixture = 3;
 constexpr uint32_t kMostAlone = 80;
 constexpr double kTighterAlone = 2.0 / 3, kPriceOfOneDomain = 72;
 constexpr uint32_t kFewRequests = 600;  ///< so many can afford several groupings
-/// Which of them is best is seen by descent alone, at a hundredth of what annealing costs.
+/// Descent alone ranks the starting groupings, at a hundredth of the cost of annealing.
 constexpr uint32_t kStartsOfDescent = 12, kStarts = 3;
 constexpr double kLongFirst = 2;  ///< the first annealing, from the best of them
 
@@ -116,7 +116,7 @@ class JointSearch {
         return plan();
     }
 
-    /// How far the upper end of load is above the cap: 0 where nothing is expected of it.
+    /// Excess of the expected load's upper end over the cap; 0 for plans that are not calibrated.
     double above() { return calibrates() ? std::max(0.0, calibrate()) : 0; }
 
   private:

@@ -15,7 +15,7 @@
 
 namespace bulkhead::planner {
 
-/// What a joint search looks for and how long.
+/// Objective and effort of a joint search.
 struct JointOptions {
     double sends = 1;      ///< weight of a send
     double copies = 0.02;  ///< weight of a copy
@@ -70,8 +70,8 @@ inline constexpr double kSearchEffort = 1.0 / 3;
 [[nodiscard]] absl::StatusOr<Plan> solveJoint(const RoutingView& view, const Topology& topology,
                                               const JointOptions& options);
 
-/// From experts of every node and node routes of a layer to slots and dispatch: a node's GPUs are
-/// evened out by `load`, [expert].
+/// Assigns slots and dispatch from the experts of every node and the node routes of a layer: a
+/// node's GPUs are evened out by `load`, [expert].
 [[nodiscard]] LayerPlan layOut(const NodePlacement& placement, const std::vector<double>& load,
                                const Topology& topology, const std::vector<uint32_t>& firstSlot);
 

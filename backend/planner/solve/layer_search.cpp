@@ -197,7 +197,7 @@ double LayerSearch::penalty(double load, double cap) const {
     return price(std::max(load / meanLoad_ - cap, 0.0));
 }
 
-/// Of a node that gives unit `out` for unit `in`; the same one: as it is. Without replicas.
+/// Load penalty of a node that gives unit `out` for unit `in` (equal: no change). Without replicas.
 double LayerSearch::nodePenalty(uint32_t node, uint32_t out, uint32_t in) const {
     const double* full = &full_[size_t{node} * scenarios_];
     const double* gone = &part_[size_t{out} * scenarios_];
@@ -324,7 +324,7 @@ double LayerSearch::loadDelta() const {
     return delta;
 }
 
-/// What the proposal changes in the price of load that only one node can serve.
+/// Change by the proposal in the price of load that only one node can serve.
 double LayerSearch::aloneDelta() {
     if (std::isinf(goal_.aloneCap) || !hasChange_) return 0;
     const Change& c = change_;
@@ -513,7 +513,7 @@ void LayerSearch::anneal(uint64_t proposals, double hot, double cold, Random& ra
         const double limit = hot > 0 ? -temperature * std::log(random.unit()) : -1e-12;
         double delta = moveDelta();
         for (const Shift& s : shifts_) delta += s.delta;
-        // What less load can save at most is known without looking at the scenarios.
+        // The nodes' penalties bound the gain from less load, which skips most scenario sums.
         if (!replicas_ && delta - nodePenalty_[change_.nodeA] - nodePenalty_[change_.nodeB] > limit)
             continue;
         delta += loadDelta() + aloneDelta();

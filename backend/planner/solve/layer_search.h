@@ -29,17 +29,17 @@ struct LayerProblem {
     uint32_t tokens() const { return static_cast<uint32_t>(home.size()); }
 };
 
-/// What is minimised: per token, sends (each as LayerProblem::sendCost says) x `sends` + copies x
-/// `copies`, plus penalties for nodes whose load exceeds `loadCap` x mean (mean over scenarios),
-/// plus `move` for each unit at a node where it was not.
+/// Objective of the search: per token, sends (each as LayerProblem::sendCost says) x `sends` +
+/// copies x `copies`, plus penalties for nodes whose load exceeds `loadCap` x mean (mean over
+/// scenarios), plus `move` for each unit at a node where it was not.
 struct LayerGoal {
     double sends = 1;
     double copies = 0;
     double loadCap = 1.15;
     double loadWeight = 1;  ///< price of a copy of load above the cap, in sends
     double move = 0;        ///< in sends of the whole layer per token
-    /// What a node holds alone may bring it at most this load x mean, at the same price: the rest
-    /// can be served elsewhere when new requests ask for other experts.
+    /// Limit, x mean, on the load of units that a node alone holds, at the same price: the rest can
+    /// be served elsewhere when new requests ask for other experts.
     double aloneCap = INFINITY;
 };
 
@@ -83,7 +83,7 @@ class LayerSearch {
     double loadMaxOverMean() const;
     /// The minimised value, penalties included.
     double value() const { return value_; }
-    /// What the last anneal() believed its best value to be, summed up move by move.
+    /// The best value of the last anneal(), accumulated move by move.
     double lastCarriedValue() const { return bestValue_; }
 
   private:

@@ -8,7 +8,7 @@
 
 namespace bulkhead::planner {
 
-/// What a byte from one node to another costs, nodes x nodes, from, to: the bandwidth of the
+/// Relative cost of a byte from one node to another, nodes x nodes, from, to: the bandwidth of the
 /// fastest link between any two nodes over that of this pair's link, so 1 for the nearest and more
 /// for those further off; 0 on the diagonal. All 1 where all nodes are equally far apart.
 [[nodiscard]] std::vector<double> linkCosts(const Topology& topology);

@@ -59,7 +59,7 @@ Dispatch renumbered(const Dispatch& old, const std::vector<uint32_t>& slotNow,
     return made;
 }
 
-/// What traffic costs more when groups a and b have exchanged places.
+/// Increase of the traffic cost when groups a and b exchange places.
 double exchangeDelta(std::span<const double> traffic, std::span<const double> costs,
                      const std::vector<uint32_t>& place, size_t a, size_t b) {
     const size_t nodes = place.size();

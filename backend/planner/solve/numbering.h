@@ -7,8 +7,8 @@
 
 #include "backend/planner/plan/plan.h"
 
-/// Which node gets which number. A search that knows no names finds groups of experts and requests;
-/// what they are called decides what must be moved and how far traffic goes. Pure; any thread.
+/// Assignment of numbers to nodes. A search without numbers finds groups of experts and requests;
+/// the numbers decide which experts must move and how far traffic goes. Pure; any thread.
 namespace bulkhead::planner {
 
 /// Columns for rows, each once, at the least sum of `costs` (size x size, row by row, finite):

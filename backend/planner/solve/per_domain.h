@@ -11,8 +11,8 @@
 #include "backend/planner/solve/held_out.h"
 #include "backend/planner/solve/joint.h"
 
-/// Whether a server that gets one domain's requests for a while should have that domain's own plan.
-/// Pure; any thread.
+/// Compares a shared plan with plans for single domains, for a server that gets one domain's
+/// requests for a while. Pure; any thread.
 namespace bulkhead::planner {
 
 struct PerDomainOptions {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
 
-/// Whether what the rule names contains the GPU.
+/// Returns whether the rule's GPU or node contains the GPU.
 bool covers(const PlaceRule& rule, uint32_t gpu, const Topology& topology) {
     return rule.place == (rule.node ? gpu / topology.gpusPerNode() : gpu);
 }
@@ -56,7 +56,7 @@ class LayerFit {
     }
 
   private:
-    /// Which replica answers for which pin: the one that is there already, else any without a pin.
+    /// Assigns a replica to each pin: one that is already there, else any without a pin.
     absl::Status sharePins() {
         std::vector<size_t> open;
         // GPUs first: the replica of one may answer for its node as well.

@@ -12,7 +12,7 @@
 #include "backend/planner/data/counts.h"
 #include "backend/planner/plan/plan.h"
 
-/// What an operator lays down for single experts, whatever a search would like better. Pure; any
+/// Placement rules that an operator sets for single experts, which override a search. Pure; any
 /// thread.
 namespace bulkhead::planner {
 

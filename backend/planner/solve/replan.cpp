@@ -239,8 +239,8 @@ class Replanning {
     LayerGoal goal_;
 };
 
-/// What the search did not know; counting all tokens takes as long as the search, so only for
-/// rules.
+/// Applies the rules that the search did not know; counting all tokens takes as long as the search,
+/// so it happens only when there are rules.
 absl::Status keepRules(std::span<const PlaceRule> rules, const RoutingView& view, Replan* made) {
     if (rules.empty()) return absl::OkStatus();
     const Plan unruled = made->plan;

@@ -21,7 +21,7 @@ struct ReplanOptions {
     double loadWeight = 0;    ///< price of load above the cap; 0: sends + copies
     double loadCap = 1.15;
     double homeCap = 1.15;
-    /// What a layer must gain for each expert that moves, in sends a token of that layer.
+    /// Gain that a layer must reach for each expert that moves, in sends a token of that layer.
     double pricePerMove = 0.0005;
     /// A layer keeps its experts unless it gains this part of what it costs now: hysteresis.
     double leastLayerGain = 0.01;

@@ -21,7 +21,7 @@ struct ServingOptions {
     uint32_t placesPerNode = 64;    ///< requests a node serves at once
     double prefix = 0.3;
     double homeCap = 1.15;
-    double sends = 1, copies = 0.02;  ///< what the router saves
+    double sends = 1, copies = 0.02;  ///< weights of the router
     StepModel step;                   ///< `tokens` is not used: a step has the tokens it has
     double overheadSeconds = 1e-3;    ///< of a step besides the experts and their exchanges
     uint64_t seed = 1;

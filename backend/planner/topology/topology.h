@@ -12,7 +12,7 @@
 
 namespace bulkhead::planner {
 
-/// What a message pays that crosses this level and no higher one.
+/// Cost of a message that crosses this level and no higher one.
 struct Link {
     double bytesPerSecond = 0;  ///< of one GPU, one direction
     double seconds = 0;         ///< latency of one message
@@ -52,7 +52,7 @@ struct Topology {
 
     /// The lowest level that holds both nodes: 0 when they are one. Both < nodes().
     uint32_t levelBetween(uint32_t a, uint32_t b) const;
-    /// What a message from node `from` to node `to` pays.
+    /// Cost of a message from node `from` to node `to`.
     const Link& linkBetween(uint32_t from, uint32_t to) const;
 
     bool operator==(const Topology&) const = default;
