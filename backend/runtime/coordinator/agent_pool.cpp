@@ -229,7 +229,7 @@ void AgentPool::lost(const std::string& name, const std::string& why) {
         if (pid == 0) starting.push_back(process);
     for (const RankProcess& process : starting) forget(node, process);
     for (const RankProcess& process : starting) listener_.startLost(name, process);
-    listener_.nodeChanged(node.status, "its agent is away");  // what waited for it need not wait
+    listener_.nodeChanged(node.status, "its agent is away");  // ends all waits for this node
 }
 
 std::optional<std::string> AgentPool::choose(Need need, const std::string& preferred) const {

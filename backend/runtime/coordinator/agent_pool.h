@@ -23,7 +23,7 @@ namespace bulkhead::runtime {
 /// all jobs. Thread: the reactor's.
 class AgentPool {
   public:
-    /// Who is told; all on the reactor's thread.
+    /// Callbacks of the pool; all run on the reactor's thread.
     struct Listener {
         /// The node came, went or was cordoned, or its agent went and may come back.
         std::function<void(const NodeStatus&, const std::string& why)> nodeChanged;

@@ -182,7 +182,7 @@ void CampaignRunner::putDue(double elapsedMs) {
 void CampaignRunner::endLasting() {
     ended_ = true;
     const std::map<uint64_t, uint64_t> open = open_;
-    // What is over by itself, or cannot be called back, says so: there is nothing to undo then.
+    // endFault() fails for faults that are over or cannot be revoked: nothing is left to undo.
     for (const auto& [id, _] : open) (void)hands_.endFault(id);
 }
 

@@ -28,7 +28,7 @@ class CampaignRunner {
             inject;
         std::function<absl::Status(uint64_t fault)> endFault;
         std::function<model::Preflight(const model::FaultSpec&)> preflight;
-        /// What the commit log on disk says of the data.
+        /// Checks whether the commit log on disk covers the data exactly once.
         std::function<campaign::LedgerFinding()> ledger;
         std::function<void(model::EventBody, model::Severity)> emit;
         std::function<int64_t()> unixNs;
@@ -81,7 +81,7 @@ class CampaignRunner {
     /// Fault id, outcome: over before its id was known; since the last injection.
     std::map<uint64_t, std::string> early_;
     std::map<int32_t, uint32_t> hit_;  ///< replica, incarnation: was dealt a loss
-    bool ended_ = false;               ///< what lasts was told to end
+    bool ended_ = false;               ///< the end of lasting faults was requested
     double awayMs_ = 0;                ///< no controller was there
 };
 

@@ -21,7 +21,7 @@ class CommitLog {
     /// damaged before its end (naming the byte), Unavailable with the system's reason.
     static absl::StatusOr<CommitLog> open(FileSystem& files, const std::string& path);
 
-    /// What stood in the file when it was opened, once: of a long run it is hundreds of MB.
+    /// Returns the entries found at opening, once: those of a long run are hundreds of MB.
     std::vector<protocol::LogEntry> takeEntries() { return std::exchange(entries_, {}); }
     bool hadTornTail() const { return hadTornTail_; }
 

@@ -26,7 +26,7 @@ namespace bulkhead::runtime {
 struct ControllerOptions {
     /// One directory per run below it: <run>/{job.json,term,commit.log,checkpoints/}.
     std::string stateDir;
-    /// Where ranks and agents connect: "unix:/path" and/or "ip:port" (port 0: any free one).
+    /// Addresses for ranks and agents: "unix:/path" and/or "ip:port" (port 0: any free one).
     std::vector<std::string> listen;
     std::string token;       ///< the keys of agents and ranks are derived from it
     bool newSecret = false;  ///< runs that began under another token are taken up nevertheless
@@ -38,8 +38,8 @@ struct ControllerOptions {
     AgentHeartbeat agentHeartbeat;
     FileSystem* files = &diskFiles();
     Network* network = &socketNetwork();
-    /// Whoever gives one runs it, and calls the controller's functions on its thread only; null:
-    /// the controller has a thread of its own.
+    /// A reactor that the caller runs; the controller's functions are called on its thread only.
+    /// Null: the controller has a thread of its own.
     Reactor* reactor = nullptr;
     uint64_t seed = 0;  ///< of identities and back-off jitter; 0: from the system
     Probe probe;        ///< of every job
@@ -54,7 +54,7 @@ struct StartOptions {
     std::vector<std::string> passedOver = {};  ///< checkpoints of that run, as canResume() says
 };
 
-/// Who watches one run. Thread and manners as EventSink: on the controller's thread, must not
+/// Observer of one run. Threading as for EventSink: called on the controller's thread, must not
 /// block.
 class Watcher {
   public:
@@ -138,7 +138,7 @@ class Controller {
     /// Ends a fault that lasts (hang, slow, cut, delay, fill) or cancels one not yet injected.
     absl::Status endFault(const std::string& run, uint64_t fault);
 
-    /// What a campaign would do, fault by fault. InvalidArgument for a file that cannot be read.
+    /// Predicts a campaign's effect, fault by fault. InvalidArgument for a file that is unreadable.
     absl::StatusOr<model::CampaignPreflight> preflight(const std::string& run,
                                                        const model::CampaignText& campaign);
     /// Returns the campaign's id; its events tell how it goes. Aborted and FailedPrecondition as

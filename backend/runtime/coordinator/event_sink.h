@@ -13,8 +13,8 @@ class EventSink {
   public:
     virtual ~EventSink() = default;
     virtual void onEvent(const std::string& run, const model::Event& event) = 0;
-    /// Why the run's events are not kept any more and have to be told anew from the last that is:
-    /// "FILE: was removed while it was written". Empty: they are kept, if late.
+    /// Returns why the run's events are no longer stored and must be sent again from the last one
+    /// that is: "FILE: was removed while it was written". Empty: they are stored, if late.
     virtual std::string lost(const std::string&) const { return ""; }
     /// No more is told of the run until its history is asked for again.
     virtual void release(const std::string&) {}

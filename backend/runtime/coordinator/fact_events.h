@@ -17,7 +17,7 @@ struct TranslatedFact {
     model::Severity severity = model::Severity::kInfo;
 };
 
-/// What a translation needs beside the fact.
+/// Context that the translation of a fact needs.
 struct FactContext {
     std::function<int64_t(MonoNs)> unixNs;               ///< of a machine time
     std::function<std::string(int32_t replica)> nodeOf;  ///< "" when it runs nowhere

@@ -318,7 +318,7 @@ void FaultRunner::restore(const SavedFaults& saved, const model::RunState& past)
         const model::FaultView* seen = model::findFault(past, f.fault);
         if (seen == nullptr || seen->endedNs == 0) open_.emplace(f.fault, restored(f, seen, past));
     }
-    // What is over may still have an incident to come.
+    // A fault that is over may still cause an incident.
     for (size_t i = 0; i < past.faults.size(); ++i) {
         const model::FaultView& f = past.faults[i];
         if (f.endedNs == 0 || f.spec.replica < 0 || !f.incidents.empty()) continue;

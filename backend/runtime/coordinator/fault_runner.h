@@ -24,7 +24,7 @@ namespace bulkhead::runtime {
 /// when it ended, and which of them a new incident answers to. Thread: one.
 class FaultRunner {
   public:
-    /// What it acts through; every function returns why it cannot.
+    /// Operations that carry out faults; each returns the reason when it cannot.
     struct Hands {
         std::function<absl::Status(RankId, const protocol::CommitFault&)> commit;
         std::function<absl::Status(RankId, int signal, uint64_t fault, uint64_t durationMs)> signal;
@@ -60,7 +60,7 @@ class FaultRunner {
     void rankBack(RankId rank, uint32_t incarnation);
     /// After a restore: whoever was not heard of by now is gone.
     void inventoryDone();
-    /// Of the faults that are not over; a request is answered once.
+    /// Request ids of the faults that are not over; a request is answered once.
     std::set<std::string> requests() const;
     /// The faults that are not over, and who injected each.
     std::map<uint64_t, std::string> owners() const;

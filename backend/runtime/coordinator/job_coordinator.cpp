@@ -325,7 +325,7 @@ void JobCoordinator::act(const protocol::Finished& action) {
     spdlog::info("run {} ended: {}", beginning_.run, action.why);
 }
 
-/// As if its program had ended: what it was about to do is the next coordinator's, who reads the
+/// Stops as if the program had ended: pending work is left to the next coordinator, which reads the
 /// log anew, and ranks keep their state until then.
 void JobCoordinator::halt(const absl::Status& why) {
     if (finished_) return;

@@ -29,7 +29,7 @@
 
 namespace bulkhead::runtime {
 
-/// What a job needs of the program it lives in.
+/// Services of the enclosing program that a job uses.
 struct JobSurroundings {
     Reactor& reactor;
     FileSystem& files;
@@ -56,7 +56,7 @@ struct JobBeginning {
     std::optional<protocol::LogCheckpoint> resume;  ///< begin from this checkpoint of another run
     bool waited = false;  ///< the coordinator before halted, and this one can go on
     std::string id = {};  ///< of a run that has none yet (runIdentity)
-    /// Why history is told anew by this coordinator what the log says, if it is; told as an error.
+    /// Reason for sending the log's content to history again, reported as an error; empty: none.
     std::string lost = {};
     bool settled = false;    ///< as checkInPlace() has it
     bool newSecret = false;  ///< ControllerOptions::newSecret
@@ -75,7 +75,7 @@ class JobCoordinator {
 
     void begin();
 
-    /// Why it does nothing any more although the job goes on; empty: it does.
+    /// Reason why this coordinator has halted although the job goes on; empty: it has not.
     const std::string& halted() const { return halted_; }
 
     // ---- what happens to it ------------------------------------------------------------------
@@ -91,7 +91,7 @@ class JobCoordinator {
     // ---- what is asked of it -----------------------------------------------------------------
     absl::Status act(const model::Action& action, uint64_t expectedRevision,
                      const std::string& requestId, const std::string& by);
-    /// As act(); OK for a job that has ended.
+    /// Ends the job. Errors as act(); OK for a job that has ended.
     absl::Status stop(bool checkpoint, const std::string& by);
     void shutDown();
     absl::StatusOr<uint64_t> inject(const model::FaultSpec& fault, uint64_t expectedRevision,

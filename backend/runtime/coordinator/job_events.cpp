@@ -162,7 +162,7 @@ void JobCoordinator::explainIncident(model::IncidentOpened& incident, MonoNs at)
     const auto cause = faults_.explain(incident.replica, unixNs(at));
     if (!cause) return;
     incident.fault = cause->fault;
-    // Who is silently wrong keeps nobody waiting before it is found.
+    // Silent corruption keeps no replica waiting before it is detected.
     if (incident.cause != model::EvidenceKind::kParityMismatch &&
         incident.cause != model::EvidenceKind::kNonFinite)
         stalling_.insert(incident.incident);

@@ -111,7 +111,7 @@ void addPast(protocol::RecoveredState& recovered, const std::vector<protocol::Lo
 
 void withholdQuarantined(protocol::LogCheckpoint& checkpoint, const model::RunState& past) {
     auto ledger = protocol::DataLedger::restore(checkpoint.ledger, {});
-    if (!ledger.ok()) return;  // whoever begins from it says so
+    if (!ledger.ok()) return;  // a start from it reports the error
     for (size_t i = 0; i < past.quarantined.size(); ++i)
         ledger->withhold(past.quarantined[i].range);
     checkpoint.ledger = ledger->state();

@@ -10,7 +10,7 @@
 #include "backend/runtime/protocol/commit_log.h"
 #include "backend/runtime/protocol/facts.h"
 
-/// What a run's history and its commit log say together to a coordinator that takes it up. Pure.
+/// Reconciles a run's history with its commit log for a coordinator that resumes the run. Pure.
 namespace bulkhead::runtime {
 
 /// Incidents left open, their numbers, how long the run has lasted, and what history was told of
@@ -30,7 +30,7 @@ bool goesOn(const std::vector<protocol::LogEntry>& entries, const model::RunStat
 /// Index of the first log entry that `past` need not know of: the one behind the last step it has.
 size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past);
 
-/// What should have been told of entry `i` and was not; nullopt when it was, or nothing is.
+/// Returns the fact of entry `i` that history lacks; nullopt: it has it, or there is none.
 std::optional<protocol::Fact> untoldFact(const std::vector<protocol::LogEntry>& entries, size_t i,
                                          const model::RunState& past);
 

@@ -39,7 +39,7 @@ struct JobStatus {
     model::Policies policies;
     model::JobPhase phase = model::JobPhase::kStarting;
     bool pauseOrdered = false;  ///< the phase may not say so yet
-    std::string why;            ///< what it waits for, or why it ended
+    std::string why;            ///< reason why it waits, or why it ended
     uint64_t revision = 0;
     uint64_t lineage = 0;
     uint64_t term = 0;
@@ -51,7 +51,7 @@ struct JobStatus {
     std::vector<NodeStatus> nodes;
     model::ModelInfo model;                      ///< as described by the workload; no name: not yet
     std::vector<int32_t> expertShard;            ///< where its experts lie, [moeLayer][expert]
-    std::vector<uint32_t> domainShare;           ///< which shard computes what, as in model::Action
+    std::vector<uint32_t> domainShare;           ///< parts of a domain by shard, as in Action
     std::vector<model::ExpertRule> expertRules;  ///< that a layout has to keep
     std::optional<uint64_t> proposedAt;          ///< step of the plan that waits for an operator
 };
@@ -60,7 +60,7 @@ struct JobStatus {
 model::Preflight beginPreflight(const JobStatus& status);
 void setContributors(model::Preflight& p, const JobStatus& status, uint32_t after);
 
-/// What `action` (or `fault`) would do to a job in `status`. Pure. Refusals say what to do instead.
+/// Predicts the effect of an action or a fault on a job in `status`. Pure. Refusals name a remedy.
 model::Preflight preflight(const JobStatus& status, const model::Action& action);
 model::Preflight preflight(const JobStatus& status, const model::FaultSpec& fault);
 /// The refusal of a fault or a campaign by a job that does not take them.

@@ -126,7 +126,7 @@ void Newcomers::add(std::unique_ptr<ControlChannel> channel) {
                            });
 }
 
-/// Whoever is sent away comes back, as often as it likes, and makes up reasons.
+/// Limits the log lines: a newcomer that was rejected can return at will and invent reasons.
 bool Newcomers::isNews(const std::string& why) {
     if (const MonoNs now = reactor_.now(); now - linesSince_ >= kLinesWithin) {
         linesSince_ = now;

@@ -212,7 +212,7 @@ void policy(Preflight& p, const JobStatus& status, const model::Action& action) 
                             remaining(p, after), ".");
 }
 
-/// Why `placement` cannot be this job's; empty when it can.
+/// Returns why `placement` is invalid for this job; empty when it is valid.
 std::string unfit(const JobStatus& status, const std::vector<int32_t>& placement) {
     const model::ModelInfo& m = status.model;
     if (status.expertShard.empty())
@@ -230,14 +230,14 @@ std::string unfit(const JobStatus& status, const std::vector<int32_t>& placement
     return "";
 }
 
-/// Why experts of this job's model cannot be moved, nor tokens be followed; empty when they can.
+/// Returns why this job's experts cannot be moved nor tokens be traced; empty when they can.
 std::string fixedExperts(const JobStatus& status) {
     if (!status.model.expertsFixed) return "";
     return absl::StrCat("the job's own program places the experts of ", status.model.name,
                         ", and tells how often each is chosen");
 }
 
-/// Which pin or ban the layout does not keep; empty when it keeps all.
+/// Names the pin or ban that the layout violates; empty when it violates none.
 std::string unkept(const JobStatus& status, const model::Action& action) {
     const uint32_t experts = status.model.experts;
     const auto* brought = model::rulesOf(action);
@@ -250,7 +250,7 @@ std::string unkept(const JobStatus& status, const model::Action& action) {
     const auto* broken = model::brokenRule(brought != nullptr ? *brought : status.expertRules,
                                            action.expertShard, experts);
     if (broken == nullptr) return "";
-    // As the command line reads it: the model's own number of the layer, where it is known.
+    // The command line expects the model's own number of the layer, where it is known.
     const std::vector<uint32_t>& numbers = status.model.mixtureLayers;
     const uint32_t layer = broken->layer < numbers.size() ? numbers[broken->layer] : broken->layer;
     return absl::StrCat(

@@ -29,7 +29,7 @@ struct WaitingRun {
     model::RunState past;  ///< as history told it
     std::string id;        ///< identity of the run in the folder of which history told `past`
     std::optional<JobOrder> order = {};  ///< carried out when its files can be used
-    std::string waits = {};              ///< what for, if there is an order
+    std::string waits = {};              ///< reason why the order waits, if there is one
     bool askedAgain = false;             ///< history, once more
 };
 

@@ -29,7 +29,7 @@ uint32_t domainsOf(const model::JobSpec& spec) {
 }
 
 constexpr const char* kTextFolder = "text";
-constexpr const char* kSetAside = "set_aside";  ///< why, of a run that another one goes on from
+constexpr const char* kSetAside = "set_aside";  ///< reason file of a run that another one continues
 /// That file's words around the name of the other run.
 constexpr absl::string_view kSupersedes[] = {"run ", " goes on from its checkpoint"};
 constexpr const char* kCheckpointFolder = "checkpoints";

@@ -7,7 +7,7 @@
 namespace bulkhead::runtime {
 namespace {
 
-/// What an event should carry at most: 64 Ki choices are some 300 KB of JSON in a run file.
+/// Most choices that an event carries: 64 Ki choices are some 300 KB of JSON in a run file.
 constexpr uint64_t kChoicesPerEvent = 1 << 16;
 
 std::optional<double> ageMs(MonoNs since, MonoNs now) {

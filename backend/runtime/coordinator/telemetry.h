@@ -15,7 +15,7 @@
 
 namespace bulkhead::runtime {
 
-/// How every rank is, from its beats and its agent's samples. Thread: one.
+/// Health of every rank, from its beats and its agent's samples. Thread: one.
 class FleetBook {
   public:
     void started(RankId rank, uint32_t incarnation);
@@ -47,7 +47,7 @@ class ExpertBook {
   public:
     void describe(const protocol::ModelDescribed& model, uint32_t domains);
     void committed(const protocol::fact::StepCommitted& step);
-    /// What came together since the last time; nullopt when nothing did or the model is unknown.
+    /// Returns the counts since the last call; nullopt: none, or the model is unknown.
     std::optional<model::ExpertLoads> take();
 
   private:
@@ -64,10 +64,10 @@ class RoutingBook {
     void describe(const protocol::ModelDescribed& model);
     /// So many more tokens of the steps to come.
     void ask(uint64_t tokens) { left_ += tokens; }
-    /// What each of `ranks` ranks should tell with its next vote, in tokens; 0: nothing. In all of
-    /// them together no more than an event should carry.
+    /// Number of tokens that each of `ranks` ranks reports with its next vote; 0: none. All ranks
+    /// together report no more than one event should carry.
     uint32_t tokensOf(size_t ranks) const;
-    /// What a commit brings of it; nullopt: nothing was asked, or nothing came.
+    /// Returns the samples of a commit; nullopt: none were requested, or none came.
     std::optional<model::RoutingSampled> committed(const protocol::fact::StepCommitted& step);
 
   private:

@@ -10,9 +10,9 @@
 #include "backend/common/fields.h"
 #include "backend/runtime/protocol/messages.h"
 
-/// Which messages travel on which channel, and the ones that stay inside a replica: each rank tells
-/// its leader, the leader folds them over the shards (replica_fold.h) and speaks to the
-/// coordinator. The order of the variants is the wire's: append only.
+/// Assignment of messages to channels, and the messages that stay inside a replica: each rank
+/// reports to its leader, which folds the reports over the shards (replica_fold.h) and sends the
+/// result to the coordinator. The order of the variants is the wire's: append only.
 namespace bulkhead::protocol {
 
 /// Rank -> leader: a shard's part of a Report.

@@ -266,8 +266,8 @@ void CoordinatorMachine::Impl::proveAll() {
         if (r.stage == Stage::kReplaying) prove(r);
 }
 
-/// Whose word counts for the last commit's state while no vote tells it: those who train, and if
-/// there are none, whoever serves that state in their place.
+/// Returns whether the replica's hash of the last commit's state counts while there is no vote:
+/// replicas that train count, and if there are none, those that serve that state in their place.
 bool CoordinatorMachine::Impl::vouches(const Replica& r) const {
     const bool trained = std::any_of(replicas_.begin(), replicas_.end(),
                                      [](const Replica& o) { return o.stage == Stage::kUpToDate; });
@@ -286,7 +286,7 @@ void CoordinatorMachine::Impl::askForHashes() {
     for (const Replica& r : replicas_) {
         const bool owes = isUnproven(r) && r.step == committed_ && !r.claims.contains(committed_);
         if (!owes && (!wanted || agreed || !vouches(r))) continue;
-        // Where a move failed some of its ranks may have moved: together they tell nothing.
+        // KeepSnapshot names the layout: after a failed move, ranks of a replica may differ in it.
         if (!move_) tell(r, KeepSnapshot{term_, 0, false, {}, layout_, layoutTried_});
         tell(r, welcome());
     }

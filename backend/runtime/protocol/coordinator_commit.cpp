@@ -6,7 +6,7 @@
 #include "backend/common/codec.h"
 #include "backend/runtime/protocol/coordinator_impl.h"
 
-/// From a complete ballot to the step's end: the record, its durability, what follows from it.
+/// Commit of a step, from its complete ballot: the record, its durability, what follows from it.
 namespace bulkhead::protocol {
 namespace {
 
@@ -115,7 +115,7 @@ void CoordinatorMachine::Impl::finishCommit() {
     disproved_ = 0;
     std::vector<int32_t> back;
     for (Replica& r : replicas_) {
-        if (!contributesData(r.id)) continue;  // who enters replays this step by the sum it has now
+        if (!contributesData(r.id)) continue;  // an entering replica replays this step's sum
         if (r.stage != Stage::kUpToDate) {
             releaseSnapshot(r);
             enter(r, Stage::kUpToDate);

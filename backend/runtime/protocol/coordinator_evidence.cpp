@@ -4,8 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/protocol/coordinator_impl.h"
 
-/// What is seen, and who goes because of it. Two voices are needed to blame the innocent: a process
-/// exit is certain, a peer's complaint is not.
+/// Evidence, and the expulsion of replicas because of it. A process exit is certain; a peer's
+/// complaint is not: silence or a second peer must confirm it.
 namespace bulkhead::protocol {
 
 size_t CoordinatorMachine::Impl::trainedReplicas() const {

@@ -24,7 +24,7 @@
 /// coordinator_{machine,replicas,evidence,step,commit,catch_up,operations,recovery}.cpp.
 namespace bulkhead::protocol {
 
-/// From processes to a contributor.
+/// Stages of a replica, from no process to a contributor.
 enum class Stage {
     kOut,         ///< no process of the current incarnation counts
     kBackingOff,  ///< waits for startAt
@@ -169,7 +169,7 @@ struct CheckpointPlan {
     int32_t writer = -1;
     uint32_t incarnation = 0;  ///< the writer's
     MonoNs askedAt = 0;
-    /// What contributors agreed on since; empty where experts lie otherwise by now.
+    /// Hashes that contributors agreed on since; empty when the layout has changed.
     std::optional<Hashes> agreed;
     std::optional<CheckpointDone> done;  ///< and the state is still to be compared
     MonoNs doneAt = 0;
@@ -328,7 +328,7 @@ class CoordinatorMachine::Impl : Lineage {
     bool contributes(int32_t replica) const;
     /// Of them, those that bring something.
     bool contributesData(int32_t replica) const;
-    /// What they say their state was before the open step.
+    /// Returns the hashes in the votes: the contributors' states before the open step.
     std::map<int32_t, Hashes> votedHashes() const;
     bool isSpare(const Replica& r) const { return r.id >= static_cast<int32_t>(options_.replicas); }
     void abortExchange(const std::string& why);
@@ -447,7 +447,7 @@ class CoordinatorMachine::Impl : Lineage {
     uint64_t layout_ = 0;
     fact::ParityPaced pace_;  ///< as told last; 0 ms: nothing was told
     uint32_t comparisonsPerKeep_ = 1;
-    std::string keepText_;      ///< why it is more than one, for the operator
+    std::string keepText_;      ///< reason when it is more than one, for the operator
     uint64_t layoutTried_ = 0;  ///< highest number given to a move, whatever came of it
     std::vector<int32_t> expertShard_;
     std::vector<uint32_t> domainShare_;

@@ -14,7 +14,7 @@
 #include "backend/runtime/protocol/facts.h"
 #include "backend/runtime/protocol/options.h"
 
-/// What goes into and comes out of the coordinator machine. Plain values.
+/// Inputs and outputs of the coordinator machine. Plain values.
 namespace bulkhead::protocol {
 
 // ---- inputs ------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ void CoordinatorMachine::Impl::advance() {
         rollbackWhy_ = "no replica holds the state any more";
     if (rollbackWhy_ && !searching_) seekRollback(*rollbackWhy_);
     if (searching_) return;
-    // Whoever was lost just now may be due at once.
+    // A replica that was lost just now may be due for its restart at once.
     for (Replica& r : replicas_)
         if (r.stage == Stage::kBackingOff && r.startAt <= now_ && !stopping_) start(r);
     checkLayoutMove();
@@ -174,7 +174,7 @@ void CoordinatorMachine::Impl::scan() {
         for (const Replica& r : replicas_) nobodyTold.unheard.emplace(r.id, "");
         on(nobodyTold);
     }
-    if (!leaving_) {  // whoever was told to leave is silent, and has until the stop's own limit
+    if (!leaving_) {  // ranks that were told to leave fall silent; the stop has its own limit
         judgeSilent();
         judgeAccused();
         judgeSuspects();

@@ -14,7 +14,7 @@
 
 namespace bulkhead::protocol {
 
-/// How a replica stands, for status pages and pre-flights.
+/// Status of a replica, for status pages and pre-flights.
 struct ReplicaView {
     int32_t replica = 0;
     uint32_t incarnation = 0;
@@ -43,7 +43,7 @@ class CoordinatorMachine {
     Actions begin(MonoNs now);
     Actions step(MonoNs now, const Input& input);
 
-    // What it knows, for status pages, the ledger and the simulator.
+    // Accessors for status pages, the ledger and the simulator.
     uint64_t term() const;
     uint64_t lineage() const;
     uint64_t committedStep() const;   ///< last durable
@@ -59,7 +59,7 @@ class CoordinatorMachine {
     double effectiveTime() const;
     /// Where experts lie, [moeLayer][expert]; empty: where the workload puts them by itself.
     const std::vector<int32_t>& expertShard() const;
-    /// Which shard computes a domain's samples, as in Quorum.
+    /// Parts of each domain's samples by shard, as in Quorum.
     const std::vector<uint32_t>& domainShare() const;
     std::vector<ReplicaView> replicas() const;
 

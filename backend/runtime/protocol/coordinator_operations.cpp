@@ -6,7 +6,7 @@
 #include "backend/runtime/protocol/coordinator_impl.h"
 #include "backend/runtime/protocol/sample_deal.h"
 
-/// What an operator asks for, the end of the job, and moving experts.
+/// Operator requests, the end of the job, and moves of experts.
 namespace bulkhead::protocol {
 
 std::string CoordinatorMachine::Impl::explain(const std::string& why) const {
@@ -114,7 +114,7 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
             if (move_) return "experts are being moved already; wait until that is done";
             if (movedAfter_ == committed_)
                 return "the last move is not part of a step yet; wait for the next one";
-            // Who restarts now comes from where the lineage began, with experts as they lay there.
+            // A restart now begins at the lineage's start, with the expert layout of that time.
             if (committed_ == lineageFrom_)
                 return "no step is committed yet; move experts after the first one";
             move_ = LayoutMove{};

@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "backend/runtime/protocol/coordinator_impl.h"
 
-/// What a coordinator takes over from the one before it, and what it leaves to the next.
+/// Recovery from the state of the previous coordinator, and the state that the next one needs.
 namespace bulkhead::protocol {
 
 void CoordinatorMachine::Impl::restore(const RecoveredState& past) {

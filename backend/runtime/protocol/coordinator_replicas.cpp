@@ -373,7 +373,7 @@ void CoordinatorMachine::Impl::on(const StartFailed& in) {
     expel(*r, EvidenceKind::kProcessExit, absl::StrCat("it could not be started: ", in.why), now_);
 }
 
-/// As it was told to: no loss, and nothing comes after it.
+/// Records an orderly exit: it counts as no loss, and no restart follows.
 void CoordinatorMachine::Impl::left(Replica& r) {
     letGo(r, "the job ends");
     show(r, ReplicaState::kAbsent, "it left");
@@ -407,7 +407,7 @@ void CoordinatorMachine::Impl::restartAll(const Replica& lost, const std::string
         rollbackWhy_ = absl::StrCat("recovery = restart_all: r", lost.id, " lost: ", why);
 }
 
-/// What an expelled and an orderly leaving replica have in common.
+/// Does what an expulsion and an orderly exit have in common.
 void CoordinatorMachine::Impl::letGo(Replica& r, const std::string& why) {
     releaseSnapshot(r);
     const bool moved = r.stage == Stage::kUpToDate;

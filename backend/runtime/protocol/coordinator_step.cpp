@@ -357,7 +357,7 @@ void CoordinatorMachine::Impl::decide() {
             auto worst = result.disagreeing.empty()
                              ? mostBlamed(open_->ballot)
                              : std::optional<int32_t>(result.disagreeing.back());
-            // Whoever is silent has a better claim than whoever is only complained of.
+            // A silent contributor is blamed before one that peers merely accuse.
             for (const Replica& r : replicas_)
                 if (contributes(r.id) && silent(r)) worst = r.id;
             if (worst) {
@@ -431,8 +431,8 @@ void CoordinatorMachine::Impl::noteAgreed(uint64_t step, const Hashes& hashes) {
         plan->second.agreed = plan->second.entry.layout == layout_ ? hashes : Hashes{};
 }
 
-/// How often states are compared, and the state before a step is kept, follows from what that
-/// takes.
+/// Adjusts how often states are compared, and how often the state before a step is kept, to the
+/// measured cost of each.
 void CoordinatorMachine::Impl::noteCosts() {
     double keepMs = 0;
     double hashMs = 0;
@@ -480,10 +480,10 @@ void CoordinatorMachine::Impl::from(RankId, const ReplayVerdict& m) {
     if (it != open_->tie->end()) it->second = m;
 }
 
-/// Whoever matches its own replay stays. That proves its state right where the state before that
-/// step was agreed on. Where it was not, the difference may be older, and is explained only by
-/// whoever was seen to differ from its replay: all the others have to match theirs. If that leaves
-/// no one, or everyone, nobody knows the truth.
+/// A replica that matches its own replay stays. That proves its state right where the state before
+/// that step was agreed on. Where it was not, the difference may be older, and only replicas that
+/// differ from their replay explain it: all the others have to match theirs. If that leaves none
+/// or all of them, the correct state is unknown.
 void CoordinatorMachine::Impl::resolveTie() {
     const bool late = now_ - open_->tieSince > limits_.progress();
     const bool agreedBefore = agreed_.find(open_->quorum.step - 2) != nullptr;
@@ -546,7 +546,7 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
             voidOpen("the job is stopping");
             return;
         }
-        // What the lost brought goes back; they may come again as a new incarnation.
+        // Samples of lost replicas go back; the replicas may come again as a new incarnation.
         for (int32_t r : e.ballot.lost) ledger_.giveBack(e.quorum.step, r);
         e.ballot.contributors = survivors;
         e.ballot.entering.clear();

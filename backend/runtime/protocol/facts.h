@@ -194,7 +194,7 @@ struct LayoutChanged {
     double predictedRemote = -1;  ///< as the operation said; -1: it did not
 };
 
-/// How often states are compared from here on where the coordinator chooses it, and by which times.
+/// Interval of state comparisons that the coordinator chose, and the times behind the choice.
 struct ParityPaced {
     uint32_t everySteps = 1;
     double hashMs = 0;

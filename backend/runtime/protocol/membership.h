@@ -14,7 +14,7 @@
 
 namespace bulkhead::protocol {
 
-/// What beats say of one rank.
+/// Latest state of one rank, from its beats.
 struct RankPulse {
     bool hello = false;
     MonoNs lastBeat = 0;      ///< or its Hello

@@ -12,21 +12,21 @@
 #include "backend/common/secret.h"
 #include "backend/common/types.h"
 
-/// What ranks, leaders and the coordinator tell each other (docs/protocol.md). Pure values: the
+/// Messages between ranks, leaders and the coordinator (docs/protocol.md). Pure values: the
 /// coordinator machine, the rank machine and the simulator exchange them; the control channel
 /// carries them. Every rank has a connection to the coordinator and, within its replica, to its
 /// leader. Down: the coordinator addresses whole replicas. Up: votes and reports are folded by the
 /// leader; hello, beats and evidence come from each rank; any sibling relays for a cut leader.
 ///
 /// Fencing: the coordinator's messages carry the term, those of ranks the incarnation and, where a
-/// step is concerned, (step, epoch, attempt). What is stale is dropped and counted, never acted on.
+/// step is concerned, (step, epoch, attempt). Stale ones are dropped and counted, never acted on.
 namespace bulkhead::protocol {
 
 /// A rank and a coordinator whose versions differ cannot read each other: a hash of the shape of
 /// all messages of channels.h. Thread: any.
 [[nodiscard]] uint64_t protocolVersion();
 
-/// Where a rank's data plane can be reached. `host` decides shm or tcp per pair.
+/// Address of a rank's data plane. `host` decides shm or tcp per pair.
 struct RankEndpoint {
     RankId rank;
     uint32_t incarnation = 0;
@@ -60,7 +60,7 @@ struct Hello {
     int32_t pid = 0;
     uint64_t corpusHash = 0;   ///< of the training text; must agree across the job
     std::string corpusNewest;  ///< the file of it changed last, named when the hash does not agree
-    /// What it computes on, and whether gradients are exchanged there: must agree across the job.
+    /// Its compute device, and whether gradients are exchanged there: must agree across the job.
     std::string device;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -443,7 +443,7 @@ struct Welcome {
     std::string resumeFrom;  ///< checkpoint manifest to load; empty: initialise from the seed
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;  ///< empty: the workload's default placement
-    /// What the log says of that checkpoint: files of another one may lie under its name.
+    /// Step of that checkpoint by the log: files of another one may lie under its name.
     uint64_t resumeStep = 0;
     std::vector<uint64_t> resumeHashes{};  ///< of the state, by shard; empty: unknown
     template <class Self, class Visitor>
@@ -492,7 +492,7 @@ struct Member {
     }
 };
 
-/// Who takes part in the exchange of `step`. For attempt 1 it is conditional: it holds only if step
+/// Participants in the exchange of `step`. For attempt 1 it is conditional: it holds only if step
 /// `step`-1 commits in epoch `afterEpoch`; otherwise it is void and another follows. A redo
 /// (attempt > 1) repeats the exchange of the same step from the retained gradients.
 struct Quorum {
@@ -506,7 +506,7 @@ struct Quorum {
     /// Ascending by replica: the order of the reduction; those who enter among them.
     std::vector<Member> contributors;
     std::vector<int32_t> joiners;
-    /// Of the layout: which shard computes a domain's samples (sample_deal.h); empty: any.
+    /// Part of the layout: each domain's samples by shard (sample_deal.h); empty: any shard.
     std::vector<uint32_t> domainShare;
     double lrFactor = 1;
     Secret exchangeKey;  ///< one for each epoch; a data-plane peer must know it

@@ -24,7 +24,7 @@ struct QuorumCandidate {
     int32_t replica = 0;
     Stage stage = Stage::kGone;
     bool expected = true;                ///< false: held or given up: nobody waits for it
-    std::optional<std::string> leaving;  ///< why it is not in the next quorum, nor waited for
+    std::optional<std::string> leaving;  ///< reason why the next quorum neither has nor awaits it
     bool suspected = false;  ///< unconfirmed evidence: nothing is decided while there is a suspect
     bool alone = false;      ///< nobody else holds the last commit, and no checkpoint has it
     /// A suspect that may run on a node, of this name if it is known, that has not told.

@@ -10,7 +10,7 @@
 namespace bulkhead::protocol {
 namespace {
 
-/// Of so many measurements the shortest counts: the rest of a longer one is the machine's noise.
+/// The shortest of so many measurements counts: the rest of a longer one is noise of the machine.
 constexpr size_t kHashTimes = 4;
 
 ExchangeId idOf(const Quorum& q) {
