@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a caller who may call, or whoever a daemon's programs call, can do to them.
+// Attacks by authorised callers, and by servers that a daemon's programs connect to.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>

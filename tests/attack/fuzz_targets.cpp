@@ -33,7 +33,7 @@ void mustHold(bool holds, const char* what) {
     std::abort();
 }
 
-/// What can be read says the same when it is written again.
+/// A message that can be decoded is encoded to the same bytes again.
 template <class T>
 bool message(std::string_view bytes) {
     const auto value = decode<T>(bytes);
@@ -195,7 +195,7 @@ runtime::Credential credential() {
     return {"agent west", Secret::ofText("its key")};
 }
 
-/// Whoever listens, with bytes of somebody who says to be its agent.
+/// A listener rejects bytes of a peer that claims to be its agent without proof.
 bool tls(std::string_view bytes) {
     runtime::TlsSession session([](std::string_view) { return std::optional(credential().key); });
     std::string plain;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What somebody on the network of a running job can hear, repeat and break; README.md has the table
-// of all attacks.
+// Attacks from the network of a running job: eavesdropping, replay and disruption; README.md has
+// the table of all attacks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

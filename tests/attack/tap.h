@@ -42,7 +42,7 @@ class Tap {
   public:
     static absl::StatusOr<std::unique_ptr<Tap>> begin();
     ~Tap();
-    /// What was heard so far, by connection and direction.
+    /// Returns the bytes heard so far, by connection and direction.
     std::vector<Stream> streams() const;
     /// Segments that came faster than they were read.
     uint64_t missed() const;
@@ -102,7 +102,7 @@ class Callers {
     uint64_t sent() const { return sent_; }
     /// Sends what is left, takes what has come, waits up to `ms` for either.
     void pump(int ms);
-    /// What was answered, by connection in the order they were made.
+    /// Returns the answer on a connection; connections are numbered in the order they were made.
     const std::string& answer(size_t line) const { return lines_[line].answer; }
     bool isOpen(size_t line) const { return lines_[line].fd.valid(); }
 

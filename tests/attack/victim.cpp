@@ -247,7 +247,7 @@ Pieces Victim::pieces() const {
     pieces.add("secret of the controller", slurp(file("control.token")));
     pieces.add("token of the administrator", slurp(file("token")));
     pieces.add("text", text_, 16);
-    // What two checkpoints share at the same place are the parameters: moments change.
+    // Bytes that two checkpoints share at the same place are parameters: moments change.
     std::vector<fs::path> files;
     std::error_code none;
     for (const auto& entry : fs::recursive_directory_iterator(file("checkpoints"), none))

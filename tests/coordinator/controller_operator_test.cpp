@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operator may ask of a running job.
+// Operator actions on a running job.
 #include "tests/coordinator/scripted_job.h"
 
 namespace bulkhead::runtime {

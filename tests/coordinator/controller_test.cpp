@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a controller does about losses, with ranks that are real processes.
+// The controller's recovery from losses, with ranks that are real processes.
 #include <signal.h>
 
 #include <chrono>
@@ -474,7 +474,7 @@ TEST_F(ControllerTest, HistoryHasWhatTheLogHasOfARunThatIsNotTakenUp) {
     EXPECT_THAT(support::auditRun(host_->tape().events(run_)), IsEmpty());
 }
 
-/// Whoever resumes it would give up what they hold.
+/// A resumed run would give up the state that live ranks hold.
 TEST_F(ControllerTest, ARunWhoseRanksLiveIsNotResumedUntilTheyHaveEnded) {
     host();
     start(spec(0));

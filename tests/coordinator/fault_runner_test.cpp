@@ -240,7 +240,7 @@ TEST_F(FaultRunnerTest, AFaultThatLeavesItsRankAbleToSpeakExplainsNothingBeforeI
 
 class NextFaultRunnerTest : public FaultRunnerTest {
   protected:
-    /// What history says of the first fault after `injected` and `ended`.
+    /// History with the first fault, after `injected` and `ended`.
     static model::RunState past(const model::FaultSpec& spec, bool injected, bool ended) {
         model::RunState state;
         uint64_t seq = 0;

@@ -42,7 +42,7 @@ class NewcomersTest : public testing::Test {
         (void)there_->send(bytes);
         for (int i = 0; i < 10; ++i) reactor_->runDue();
     }
-    /// What a build with other messages says first.
+    /// First bytes from a build with other messages.
     static std::string ofAnotherBuild(uint32_t kind, uint64_t version) {
         Encoder encoder;
         encoder.put(kind);

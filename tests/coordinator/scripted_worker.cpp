@@ -132,7 +132,7 @@ class ScriptedRank {
     }
     void act(const HashState& a) { later(StateHashed{a.step, hash_, 0.01}); }
     void act(const WriteCheckpoint& a) { writeCheckpoint(a.step); }
-    /// As small as one can be.
+    /// Writes a checkpoint of the smallest possible size.
     void writeCheckpoint(uint64_t step) {
         const std::string folder = args_["--run-dir"] + "/checkpoint-" + std::to_string(step) +
                                    "-r" + std::to_string(replica_) + "-i" +

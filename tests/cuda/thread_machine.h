@@ -86,12 +86,12 @@ class World {
         const MutexLock lock(mutex_);
         return live_;
     }
-    /// How often something was mapped.
+    /// Number of mappings made.
     int maps() const {
         const MutexLock lock(mutex_);
         return maps_;
     }
-    /// Whether this process may read there; asked of the kernel, so that the answer may be no.
+    /// Returns whether this process may read there; asks the kernel, so that a no does not crash.
     static bool readable(const void* at) {
         int ends[2];
         if (::pipe(ends) != 0) std::abort();
@@ -119,7 +119,7 @@ class World {
     int live_ ABSL_GUARDED_BY(mutex_) = 0, maps_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-/// What serve() is given instead of a block of a GPU.
+/// Replaces a GPU block as the argument of serve(); threads run it.
 class ThreadBlock {
   public:
     struct Shared {
@@ -143,7 +143,7 @@ class ThreadBlock {
     uint64_t threads() const { return threads_; }
     BlockShared* shared() { return &shared_.shared; }
     char* ring() { return shared_.ring.front().bytes; }
-    /// Where threads meet no memory of others is read any more.
+    /// No reads of other threads' memory may be pending at a barrier.
     void sync() {
         for (const auto& batch : batches_)
             if (!batch.empty()) std::abort();
@@ -151,7 +151,7 @@ class ThreadBlock {
         shared_.barrier.meet();
     }
 
-    /// As late as they may: when somebody waits.
+    /// Delays the copy as long as allowed: until await() needs it.
     template <uint32_t kBytes>
     void fetch(void* to, const void* from) {
         for (const void* at : {static_cast<const void*>(to), from})

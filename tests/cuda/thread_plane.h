@@ -26,7 +26,7 @@ class ThreadPlane {
     bulkhead_plane* plane() { return &plane_; }
     ThreadMachine& machine() { return *machine_; }
 
-    /// Of the sums of several sources of all planes: how many sources they had, of each type.
+    /// Number of sources of each type in all planes' sums that have several sources.
     static inline std::atomic<uint64_t> narrowSources = 0, wideSources = 0;
 
   private:

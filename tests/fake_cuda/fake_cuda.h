@@ -40,7 +40,7 @@ Counts counts();
 void blockLaunches(bool block);
 /// The next call of that function does nothing but fail, as a driver's own trouble makes it.
 void failNext(const std::string& function, cudaError_t code);
-/// From now on every call on it gives `code`.
+/// Makes every later call on the GPU return `code`.
 void loseGpu(int gpu, cudaError_t code);
 
 }  // namespace bulkhead::fake_cuda

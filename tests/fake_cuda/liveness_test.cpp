@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kCount = 10'000;
-constexpr std::chrono::seconds kPatience{20};  // what is right takes milliseconds
+constexpr std::chrono::seconds kPatience{20};  // correct runs take milliseconds
 
 /// A kernel of the training: it runs until it is released.
 class LongKernel {

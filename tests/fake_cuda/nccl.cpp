@@ -61,7 +61,7 @@ struct ncclComm {
 
     ~ncclComm() {
         if (meeting != nullptr) ::munmap(meeting, sizeof *meeting);
-        ::unlink(path.c_str());  // whoever came has it mapped
+        ::unlink(path.c_str());  // all ranks that joined have it mapped
     }
 
     bool move(Transfer& t) const {

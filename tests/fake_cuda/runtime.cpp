@@ -185,7 +185,7 @@ class Driver {
             for (int i = 0; i < all; ++i) add(i);
             return;
         }
-        // As the driver reads it: the first entry that is none ends the list.
+        // The driver reads it likewise: the first invalid entry ends the list.
         const std::string list = visible;
         for (size_t at = 0; at <= list.size();) {
             const size_t end = std::min(list.find(',', at), list.size());

@@ -25,7 +25,7 @@ class CommandJob : public JobTest {
         s.domains = {{"numbers", {}}};
         s.policies.checkpointEverySteps = 20;
         s.policies.lr = model::LrPolicy::kNone;
-        s.policies.parityEverySteps = 1;  // what a hash takes depends on the machine
+        s.policies.parityEverySteps = 1;  // the cost of a hash depends on the machine
         s.bucketBytes = 1 << 12;
         return s;
     }

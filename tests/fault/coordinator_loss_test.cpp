@@ -99,7 +99,7 @@ class CoordinatorLoss : public testing::Test {
         return found;
     }
 
-    /// What must hold of the history however often the controller died.
+    /// Checks the history, which must hold however often the controller died.
     void expectNoTrace() {
         auto reader = history::RunReader::open(host_->dir() + "/runs.db");
         ASSERT_TRUE(reader.ok()) << reader.status();

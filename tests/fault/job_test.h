@@ -101,7 +101,7 @@ class JobTest : public testing::Test {
             tape << model::toJsonText(e) << "\n";
     }
 
-    /// What happened, without the figures and with the steps cut short.
+    /// Returns the events without the figures and with the steps cut short.
     std::string lastEvents() const {
         std::deque<std::string> lines;
         uint64_t steps = 0;

@@ -199,7 +199,7 @@ TEST_F(LastingFaultsTest, AFullCheckpointDiskIsSaidAndTrainingGoesOn) {
     std::filesystem::remove(disk);
 }
 
-/// What nothing can find is said nowhere: the sum is wrong and the same for everybody.
+/// An undetectable fault is reported nowhere: the sum is wrong and the same for all replicas.
 TEST_F(LastingFaultsTest, AFlippedGradientBitKeepsParityEqual) {
     host();
     start(spec(0));

@@ -45,7 +45,7 @@ class LivePlanTest : public TrainingJob {
         return host_->controller().act(run_, plan->action, 0, "", "test");
     }
     model::RunState state() { return host_->tape().state(run_); }
-    /// From counts that are yet to come.
+    /// Recommends a plan from the next counts.
     absl::StatusOr<planner::LivePlan> recommended() {
         await<model::ExpertLoads>();
         const auto job = planner::liveJob(state());
@@ -126,7 +126,7 @@ TEST_F(LivePlanTest, RemoteCopiesFallAsPredictedAndTheLossStays) {
         static_cast<double>(view.before.bytes) / static_cast<double>(view.before.steps),
         static_cast<double>(view.after.bytes) / static_cast<double>(view.after.steps));
     EXPECT_LT(view.after.remoteShare(), 0.85 * view.before.remoteShare());
-    // How near it comes depends on the text, which is the project's own; bench/live measures it.
+    // The accuracy depends on the text, which is the project's own; bench/live measures it.
     EXPECT_NEAR(view.after.remoteShare() / view.predictedRemote, 1, 0.25);
     // Every copy goes there and back, forward and backward, with 32 floats.
     EXPECT_EQ(view.after.bytes, view.after.remote * 4 * 32 * sizeof(float));

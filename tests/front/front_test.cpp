@@ -505,7 +505,7 @@ class SessionTest : public ::testing::Test {
         if (!bytes.empty()) ::BIO_read(out, bytes.data(), static_cast<int>(bytes.size()));
         return bytes;
     }
-    /// Of what the client has for it.
+    /// Passes the client's pending bytes to the server, and the server's answer back.
     absl::Status serverHears(std::string& plain) {
         const absl::Status status = server_->receive(ofClient(), plain);
         const std::string back = server_->takeOutput();

@@ -26,7 +26,7 @@ constexpr size_t kCount = 1'000'003;
 constexpr size_t kRanks = 3;
 constexpr size_t kVictim = 1;
 
-/// What a rank's process tells the test; lies in memory that all of them share.
+/// Results that a rank's process gives the test, in memory that all of them share.
 struct Told {
     std::atomic<uint32_t> opened;    ///< 1: no GPU answers, 2: one does
     std::atomic<uint32_t> buckets;   ///< with the right sum

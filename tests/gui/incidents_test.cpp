@@ -15,7 +15,7 @@
 #include "app/widgets/lane_timeline.h"
 #include "tests/app/support/console.h"
 
-/// What is wrong, what to do about it, and what the console said.
+/// The Incidents view: problems, their remedies, and the console's actions.
 namespace bulkhead::ui {
 namespace {
 

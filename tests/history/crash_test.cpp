@@ -43,7 +43,7 @@ using Crash = StoreTest;
     }
 }
 
-/// What the child said was durable when it had been killed after `reports` of its messages.
+/// Kills the child after `reports` reports; returns the last seq that it reported as durable.
 uint64_t killAfter(const std::filesystem::path& file, int64_t run, uint64_t seed, int reports) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);

@@ -340,7 +340,7 @@ TEST(RunState, aClockThatIsSetForwardAndBackFreezesNothing) {
     }
     EXPECT_EQ(openProblems(story.state), 0u);
     EXPECT_DOUBLE_EQ(story.state.typicalStepMs, 100);
-    // From here on a step that comes late is seen again.
+    // A late step is detected again from here on.
     story.at(9000, JobPhaseChanged{JobPhase::kTraining, ""});
     ASSERT_TRUE(frozenStretch(story.state).has_value());
     EXPECT_EQ(frozenStretch(story.state)->beginNs, kT0 + 2'100'000'000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan promises of requests that it was not made from.
+// Forecasts of a plan for requests that it was not made from.
 #include "backend/planner/solve/cross_validation.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan costs: figures that can be told by hand, and what routers and links do to them.
+// Cost of a plan: figures that can be computed by hand, and how routers and links change them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

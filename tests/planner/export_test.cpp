@@ -83,7 +83,7 @@ TEST(Export, trtllmGetsTheModelsOwnLayerNumbers) {
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_THAT(back->layerNumbers, ElementsAre(1u, 3u));
     EXPECT_EQ(back->expertOfSlot[1], plan().layers[1].expertOfSlot);
-    // As PyYAML writes the same by default.
+    // PyYAML writes the same in block style by default.
     const auto block = readTrtllmBalancer(
         "initial_global_assignments:\n  3:\n  - 0\n  - 1\n  - 0\nlayer_updates_per_iter: 0\n"
         "num_slots: 3\n",

@@ -151,7 +151,7 @@ TEST(Front, bytesAreWeighedByTheirLinks) {
     EXPECT_DOUBLE_EQ(weighedBytes(layers, flatTopology(4, 1), 200), 200 * 6 / 4.0);
 }
 
-/// Whoever asks it to stop gets the plan found so far, with a forecast.
+/// A caller that stops the search gets the plan found so far, with a forecast.
 TEST(Front, endsEarlyWithTheBestPlanSoFar) {
     const Routing routing = madeRouting(fourDomains(40));
     FrontOptions options;

@@ -163,7 +163,7 @@ Routing fittingRouting(const ModelShape& shape) {
     return builder->finish().value();
 }
 
-/// What an engine's reader finds in the file is what the plan says.
+/// An engine's reader finds the plan's own placement in the file.
 void exportAndReadBack(const Plan& plan) {
     for (const Engine engine :
          {Engine::kSglang, Engine::kTrtllm, Engine::kAscend, Engine::kBulkhead}) {
@@ -186,7 +186,7 @@ void exportAndReadBack(const Plan& plan) {
     }
 }
 
-/// Whatever can be read must also stand being used: scored, compared and exported.
+/// Every plan that can be read must also be usable: scored, compared and exported.
 bool planJson(std::string_view bytes) {
     const auto plan = parsePlan(bytes, "plan.json");
     if (!plan.ok()) return false;

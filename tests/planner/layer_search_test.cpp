@@ -223,7 +223,7 @@ TEST(Search, descentMovesNothingWhereAMoveCostsMore) {
     EXPECT_EQ(search.placement(), start);
 }
 
-/// What units of one replica bring the fullest node.
+/// Load max/mean of the nodes, counting only units with one replica.
 double aloneMaxOverMean(const LayerProblem& p, const NodePlacement& at) {
     std::vector<int> copies(p.units, 0);
     for (const auto& units : at.unitsOfNode)

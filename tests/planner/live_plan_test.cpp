@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a job's state to a plan for it.
+// Plans from the state of a running job.
 #include <gmock/gmock.h>
 
 #include "backend/model/expert_rules.h"
@@ -93,9 +93,9 @@ TEST(LivePlan, APredictionAllowsForThePlanHavingBeenFittedToItsSteps) {
         planWith(counts, a.expertShard, a.domainShare, 0.25).preview.forecast.remote.mean, 0.5);
     EXPECT_DOUBLE_EQ(planWith(counts, a.expertShard, a.domainShare).preview.forecast.remote.mean,
                      0.25);
-    // What is in use was not made from these steps.
+    // The layout in use was not made from these steps.
     EXPECT_DOUBLE_EQ(planWith(counts, counts.expertShard, {}, 0.25).preview.forecast.optimism(), 0);
-    // Of few steps nothing is known.
+    // The optimism is unknown while there are few steps.
     s.experts.step = 155;
     EXPECT_DOUBLE_EQ(recommended(s)->preview.forecast.optimism(), 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which node gets which number: against every numbering there is.
+// Numbering of nodes, compared with an exhaustive search.
 #include "backend/planner/solve/numbering.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of the plan in use when routing drifts.
+// Changes to the plan in use when routing drifts.
 #include <gtest/gtest.h>
 
 #include <numeric>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step of the `base` model asks of a GPU, counted on a device that computes nothing.
+// GPU calls in a step of the `base` model, counted on a device that computes nothing.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -13,7 +13,7 @@ namespace bulkhead::test {
 namespace {
 
 constexpr uint32_t kSequence = 2048, kSamples = 8, kMicroBatches = 4;
-// What a step takes; the host waits for the sum of squares. On an H100 kernels alone fill the step,
+// Calls of one step; the host waits for the sum of squares. On an H100 kernels alone fill the step,
 // since the host is ahead of them all the time: fewer launches would not make it shorter.
 constexpr uint64_t kLaunches = 2'102, kSynchronisations = 1;
 constexpr uint64_t kHashLaunches = 2;
@@ -68,7 +68,7 @@ class Budget : public ::testing::Test {
         ASSERT_EQ(api_->metrics(workload_, &metrics), BULKHEAD_OK);
         EXPECT_EQ(metrics.tokens, uint64_t{kMicroBatches} * kSamples * kSequence);
     }
-    /// Where parity is due.
+    /// Hashes the state, as a step with a parity check does.
     void hash() {
         uint64_t hash = 0;
         ASSERT_EQ(api_->hash(workload_, &hash), BULKHEAD_OK);

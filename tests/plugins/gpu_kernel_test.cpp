@@ -17,8 +17,8 @@ namespace {
 
 using Doubles = std::vector<double>;
 
-/// What a result may be off by, relative to itself: float32 sums, one rounding to bfloat16, and
-/// sums of products of rounded numbers.
+/// Tolerances of a result, relative to itself: float32 sums, one rounding to bfloat16, and sums of
+/// products of rounded numbers.
 constexpr double kWide = 1e-5, kNarrow = 1.0 / 256, kProducts = 0.01;
 
 ModelConfig config() {

@@ -44,7 +44,7 @@ ModelConfig smallConfig(size_t topK) {
     return c;
 }
 
-/// What one forward and backward of fixed text give.
+/// Results of one forward and backward pass over fixed text.
 struct Pass {
     double loss = 0;
     std::vector<float> gradient;

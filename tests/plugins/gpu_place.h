@@ -15,11 +15,11 @@ struct GpuPlace {
     std::string name;
     const bulkhead_device_api* device = nullptr;
     const llama_moe::gpu::MachineApi* machine = nullptr;
-    std::string whyNot;  ///< why no GPU answers; empty: one does
+    std::string whyNot;  ///< reason that no GPU answers; empty: one does
 };
 
-/// Where gpu_kernel_test and gpu_model_test compute: in tests/plugins loops and threads, in
-/// tests/gpu a GPU. The same for the whole program.
+/// Places on which gpu_kernel_test and gpu_model_test compute: in tests/plugins loops and threads,
+/// in tests/gpu a GPU. The same for the whole program.
 const std::vector<GpuPlace>& gpuPlaces();
 
 /// A test for each of them. Skips, saying why, where no GPU answers.

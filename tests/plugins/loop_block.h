@@ -22,7 +22,7 @@ using llama_moe::gpu::kLines;
 using llama_moe::gpu::kMostDepth;
 using llama_moe::gpu::placeIn;
 
-/// What the threads of one block share.
+/// State that the threads of one block share.
 struct Shared {
     /// Memory of a block holds not-a-numbers at first, so that nobody counts on zeros.
     Shared(uint32_t threads, uint32_t bytes)
@@ -52,7 +52,7 @@ class Block {
     }
     char* shared() { return shared_.memory.front().bytes; }
 
-    /// As late as they may: when somebody waits.
+    /// Delays the copy as long as allowed: until await() needs it.
     void fetch(Bf16* to, const Bf16* from) {
         need(aligned(to, 16) && aligned(from, 16));
         fetches_.push_back({to, from});
@@ -205,7 +205,7 @@ class Block {
         return all;
     }
 
-    /// What kernel.h asks of a body.
+    /// Aborts unless a kernel body keeps the rules of kernel.h.
     static void need(bool kept) {
         if (!kept) std::abort();
     }
@@ -223,7 +223,7 @@ class Block {
     std::vector<Fetch> fetches_;
     std::vector<size_t> batches_;  ///< where each ends
     size_t fetched_ = 0;
-    std::function<void()> adding_;  ///< what add() put off
+    std::function<void()> adding_;  ///< the work that add() deferred
 };
 
 template <class Body>

@@ -8,7 +8,7 @@
 
 namespace bulkhead::test {
 
-/// What a workload asked of a device since clearRecord().
+/// Device calls of a workload since clearRecord().
 struct Record {
     uint64_t kernels = 0;
     uint64_t products = 0;          ///< each at least one kernel

@@ -13,7 +13,7 @@ namespace bulkhead::test {
 /// transport. Memory is counted: a workload that leaks fails the test that asks.
 const bulkhead_device_api* threadDeviceApi();
 
-/// What the ranks of one group meet at. Collectives copy from the peers' own memory between two
+/// Meeting point of the ranks of one group. Collectives copy from the peers' own memory between two
 /// barriers; sums go in rank order.
 struct Meeting {
     explicit Meeting(int size)

@@ -63,13 +63,13 @@ TEST(Training, OverfitsASmallText) {
     const char text[] = "the bulkheads keep one flooded compartment from sinking the ship. ";
     std::vector<Sample> samples(4);
     for (size_t k = 0; k < samples.size(); ++k) {
-        samples[k].tokens.push_back('0' + static_cast<int32_t>(k));  // what follows can be known
+        samples[k].tokens.push_back('0' + static_cast<int32_t>(k));  // the rest is predictable
         for (size_t t = 0; t < 16; ++t)
             samples[k].tokens.push_back(text[(k * 16 + t) % (sizeof(text) - 1)]);
     }
     Model model({.weightDecay = 0});
     model.initialise(1);
-    // How soon depends on the order in which a processor's kernels add up.
+    // The number of steps depends on the order in which a processor's kernels add up.
     double loss = 1;
     for (int i = 0; i < 4000 && loss >= 0.02; ++i) loss = model.step(samples);
     EXPECT_LT(loss, 0.02);

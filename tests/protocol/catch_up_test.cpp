@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the coordinator machine brings a replica that lost its state back: whose snapshot, when it is
-// let go, what proves the joiner, and what becomes of it when its sources go.
+// Catch-up of a replica that lost its state: the source of its snapshot, the snapshot's release,
+// the joiner's proof, and the loss of its sources.
 #include "tests/protocol/machine_script.h"
 
 namespace bulkhead::protocol {
@@ -171,7 +171,7 @@ TEST_F(CatchUpTest, WithNobodyLeftOrDeltasGoneAYoungerSnapshotIsOrdered) {
             EXPECT_THAT(orders(sentNow<KeepSnapshot>(source)), ElementsAre(drop(4), keep(5)));
         EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kFetching));
         EXPECT_THAT(factsNow<fact::ReplicaChanged>()[0].why, HasSubstr("no answer"));
-        // What was said of the old one counts no more.
+        // Messages about the old snapshot are ignored.
         say(0, SnapshotReady{0, 1, 4});
         failed(true, {});
         EXPECT_THAT(sentNow<KeepSnapshot>(0), IsEmpty());

@@ -246,7 +246,7 @@ TEST(StoredCheckpointTest, AnOrphanSaysByItsRecordsWhatADamagedLogHasLost) {
     EXPECT_THAT(found[0].ledger.committed, ElementsAre(SampleRange{0, 0, 36}));
     EXPECT_EQ(found[0].updates, 9u);
 
-    // From the first step on they need nothing else.
+    // Records from the first step on suffice without any log.
     found = judgeBehindDamage({}, 2, 1, {orphan});
     ASSERT_THAT(pathsOf(found), ElementsAre("at9"));
     EXPECT_THAT(found[0].ledger.committed, ElementsAre(SampleRange{0, 0, 36}));

@@ -24,7 +24,7 @@ struct Cost {
     size_t fetches = 0;    ///< begun by ranks
     size_t snapshots = 0;  ///< taken by ranks
     size_t lineages = 0;
-    size_t fewestIncidents = 0;  ///< what nobody hears of is wrong as well
+    size_t fewestIncidents = 0;  ///< a lower bound: unreported losses are wrong as well
 };
 
 constexpr uint64_t kSeeds = 25;

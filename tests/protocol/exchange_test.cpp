@@ -24,7 +24,7 @@ class ExchangeTest : public MachineScript {
         say(by, Evidence{kind, RankId{whom, 0}, view(whom).incarnation, "r" + std::to_string(by),
                          "no chunk", q.step, q.epoch, q.attempt});
     }
-    /// Of the quorum's contributors.
+    /// Returns the computation number of each contributor of the quorum.
     std::vector<uint64_t> computations() const {
         std::vector<uint64_t> out;
         for (const Member& member : quorum().contributors) out.push_back(member.computation);
@@ -82,7 +82,7 @@ TEST_F(ExchangeTest, TheSurvivorsDoTheStepAgainAndTheLostOnesSamplesComeBack) {
     EXPECT_EQ(factsNow<fact::IncidentPhase>()[0].phase, IncidentPhaseKind::kReform);
     commit();
     EXPECT_EQ(factsNow<fact::IncidentPhase>().at(0).phase, IncidentPhaseKind::kReexchange);
-    // Whoever is next gets them.
+    // Its samples go to the contributors of the next step.
     std::vector<SampleRange> again;
     for (const int32_t r : {0, 1})
         for (const SampleRange& range : leaseOf(r)) again.push_back(range);
@@ -163,7 +163,7 @@ TEST_F(ExchangeTest, ANoWithNobodyLostIsTriedAgainByAllAndTheSecondEndsWhoIsMost
     ASSERT_THAT(factsNow<fact::IncidentOpened>(), SizeIs(1));
     EXPECT_EQ(factsNow<fact::IncidentOpened>()[0].cause, EvidenceKind::kCommitFailed);
     EXPECT_THAT(members(quorum()), ElementsAre(0, 2));
-    // What was said of the lost is forgotten: the next no is a first one.
+    // Accusations of the lost replica are forgotten: the next no is a first one.
     say(0, no(0, {2}));
     say(2, no(2, {0}));
     EXPECT_THAT(members(quorum()), ElementsAre(0, 2));

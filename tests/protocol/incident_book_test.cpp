@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the incident book says a loss cost: whose time, in which phase, and who is counted once.
+// The cost of a loss in the incident book: idle time by phase, and each replica counted once.
 #include "backend/runtime/protocol/incident_book.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ using Kind = IncidentPhaseKind;
 
 class IncidentBookTest : public ::testing::Test {
   protected:
-    /// Of the phases told by f: incident, kind, begin and end in milliseconds.
+    /// The phases that f reports: incident, kind, begin and end in milliseconds.
     using Told = std::tuple<uint64_t, Kind, MonoNs, MonoNs>;
     template <class F>
     std::vector<Told> phases(F&& f) {

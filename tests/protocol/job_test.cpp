@@ -509,7 +509,7 @@ TEST_F(SimulatedJobTest, SilenceOfHalfTheJobPausesItAndNobodyIsExpelledOnHearsay
     wholeAgain(job);
 }
 
-/// Whoever follows the facts alone knows the state, the phase and the losses of the job.
+/// The facts alone suffice to derive the state, the phase and the losses of the job.
 TEST_F(SimulatedJobTest, WhatIsToldIsWhatIs) {
     for (uint64_t seed = 1; seed <= 20; ++seed) {
         SimulatedJob job(fourByTwo(), 4000 + seed);

@@ -18,8 +18,8 @@
 
 namespace bulkhead::protocol {
 
-/// What holds of everything that a CoordinatorMachine does, whatever happens to it: every script
-/// that drives one is judged by it, input by input. It knows the machine by its actions alone.
+/// Invariants of a CoordinatorMachine under any input: every script that drives one is checked
+/// against them, input by input. They see the machine by its actions alone.
 class MachineLaws {
   public:
     MachineLaws() = default;
@@ -262,7 +262,7 @@ class MachineLaws {
         }
     }
 
-    /// Whoever is fenced is ended, and not only told so.
+    /// A fenced replica is also killed, not only notified.
     static void stopped(const Actions& actions) {
         std::set<std::pair<int32_t, uint32_t>> fenced, killed;
         for (const Action& a : actions) {

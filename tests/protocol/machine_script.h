@@ -312,7 +312,7 @@ class MachineScript : public ::testing::Test {
             said.push_back("r" + std::to_string(e.replica) + " " + std::string(enumName(e.kind)));
         return said;
     }
-    /// What was told of a replica with the last input, in this order.
+    /// Returns the states shown of a replica in the last input's facts, in order.
     std::vector<ReplicaState> shown(int32_t replica) const {
         std::vector<ReplicaState> states;
         for (const auto& c : factsNow<fact::ReplicaChanged>())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operator orders of the coordinator machine, experts that move, what the next coordinator
-// makes of it, and time in which no coordinator was run.
+// Operator orders to the coordinator machine, moves of experts, the next coordinator's handling of
+// them, and time in which no coordinator was run.
 #include <functional>
 
 #include "tests/protocol/machine_script.h"
@@ -61,7 +61,7 @@ TEST_F(OrdersTest, PoliciesHoldFromTheirAnswerOnAndImpossibleOnesAreRefused) {
     EXPECT_EQ(machine->phase(), JobPhase::kWaiting) << "there are to be three";
 }
 
-/// Whoever was given up, or waits for its turn, comes at once and with all its restarts.
+/// A replica that was given up or waits for its turn starts at once, with all its restarts left.
 TEST_F(OrdersTest, AReleaseForgetsWhatWasBefore) {
     options.policies.restartLimit = 2;
     train(2);
@@ -110,7 +110,7 @@ TEST_F(OrdersTest, AStopSaysWhoOrderedItAndOnlyTheOneForGoodIsTheNextCoordinator
             EXPECT_EQ(sentNow<Leave>(r)[0].why, "operator bo");
         }
         EXPECT_THAT(actionsIn<StopReplica>(last), SizeIs(3));
-        // Whatever they end with now: they were told to.
+        // Any exit code counts as orderly now, since the ranks were told to leave.
         exits({0, 0}, kExitHopeless);
         say(1, RankHopeless{{1, 0}, 1, "no memory"});
         exits({1, 0}, 9);
@@ -583,7 +583,7 @@ TEST_F(PlacedOtherwiseTest, DrainedItStaysUntilItsStateIsWritten) {
     EXPECT_THAT(sentTo<Leave>(2), IsEmpty());
 }
 
-/// Whoever trained is gone before the move began, and a joiner holds the state.
+/// All trained replicas are gone before the move began, and a joiner holds the state.
 TEST_F(LayoutTest, AMoveThatNobodyIsLeftForIsOver) {
     options.policies.parityEverySteps = 0;
     train(2);
@@ -750,7 +750,7 @@ TEST_F(NextTermTest, APausedJobMissedNoCoordinator) {
     EXPECT_THAT(facts<fact::IncidentOpened>(), IsEmpty());
 }
 
-/// Of those that are gone: which trained to the end, and has it been told of already?
+/// Reports a replica that went if it trained to the end and its loss is not known yet.
 TEST_F(NextTermTest, WhoWentWhileNobodyLookedIsToldOnceAndOnlyIfOthersTrain) {
     options.replicas = 4;
     RecoveredState before = past(3);

@@ -223,7 +223,7 @@ TEST(QuorumTest, WhoIsLeavingOrSuspectedIsNamedInNoQuorum) {
     EXPECT_THAT(quorumCompute(kSecond, s, Options()).contributors, IsEmpty());
 }
 
-/// Whoever still fetches says nothing of a step, however proven it was before.
+/// A replica that still fetches cannot take part in a step, even if it was proven before.
 TEST(QuorumTest, OnlyWhoFollowsMayEnter) {
     QuorumState s = withFollower(true, 8, false);
     s.candidates[2].stage = Stage::kCatchingUp;

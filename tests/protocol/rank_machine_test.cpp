@@ -11,7 +11,7 @@
 namespace bulkhead::protocol {
 namespace {
 
-/// What holds of everything that a RankMachine does, whatever is told to it: input by input.
+/// Invariants of a RankMachine under any input, checked input by input.
 class RankLaws {
   public:
     RankActions step(RankMachine& machine, MonoNs now, const RankInput& in) {
@@ -671,7 +671,7 @@ TEST_F(RankMachineTest, AStepInALayoutItDoesNotHoldIsNotBegun) {
     EXPECT_FALSE(machine_.exchange().has_value());
 }
 
-/// Whoever wanted it may be gone with the coordinator, and nobody is left who would say so.
+/// The joiner may be lost with the coordinator, and then no message would release the snapshot.
 TEST_F(RankMachineTest, SnapshotsDoNotOutliveTheCoordinatorThatAskedForThem) {
     tell(KeepSnapshot{5, 0, true, {}, 0});
     give(SnapshotTaken{0});
@@ -1364,7 +1364,7 @@ TEST_F(RankMachineTest, AMoveThatIsSettledBeforeItEndsIsKeptOrUndoneAtOnce) {
     }
 }
 
-/// What an earlier coordinator settled says nothing of a later one's moves.
+/// A layout that an earlier coordinator settled does not settle a later one's moves.
 TEST_F(RankMachineTest, AMoveThatNothingWasSaidOfWaitsForItsQuorum) {
     tell(KeepSnapshot{5, 0, false, {}, 0, 3});
     tell(Welcome{6, 1, "", "", 0, {}});
@@ -1851,7 +1851,7 @@ TEST_F(RankMachineTest, AMoveEndsTheStepThatWasTakenBackAndTheMoveBefore) {
     EXPECT_FALSE(did<SettleLayout>()->adopt);
     ASSERT_NE(did<MoveLayout>(), nullptr);
     give(LayoutMoveDone{2, true, 10, "", 14});
-    // What an earlier coordinator's move took back says nothing of this one's epochs.
+    // Epochs that an earlier coordinator's move withdrew are independent of this one's.
     Quorum q = quorum(1, 9);
     q.term = 7;
     q.layout = 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a coordinator leaves to the next one: orders, quarantined data, the work survivors hold, the
-// figures of a step that nobody was told of, incidents.
+// State that a coordinator leaves to the next one: orders, quarantined data, the work survivors
+// hold, the unreported figures of a step, incidents.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

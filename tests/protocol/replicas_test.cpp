@@ -244,7 +244,7 @@ TEST_F(ReplicasTest, WhoIsNotReadyOrHasNothingToBeToldAgainIsTakenAsItIs) {
     busy.ready = false;
     say(1, busy);
     EXPECT_THAT(shown(1), ElementsAre(ReplicaState::kFetching)) << "it cannot contribute";
-    // Of a lineage without a step there is no record to tell again.
+    // A lineage without a step has no record to send again.
     now = kSecond;
     everything.clear();
     begin(past(0));
@@ -341,7 +341,7 @@ TEST_F(ReplicasTest, OneWhoseRanksDifferFetchesAnewWhenOthersHoldTheState) {
     EXPECT_EQ(view(2).incarnation, 1u) << "it need not start again";
 }
 
-/// What may turn out to hold the state is no reason to put out the one that does.
+/// The only replica known to hold the state is kept, even if others may turn out to hold it.
 TEST_F(ReplicasTest, TheOnlyOneKnownToHoldTheStateIsWaitedForWhateverOthersMayHave) {
     begin(past(3));
     for (const int32_t r : {0, 1}) runs(r);
@@ -538,7 +538,7 @@ TEST_F(ReplicasTest, WithoutAStopThoseWhoAreNotHeardOfAreGivenUpAfterMassPause) 
     found();
     EXPECT_EQ(machine->lineage(), 2u);
 
-    // Whoever holds the state ends the wait.
+    // A replica that holds the state ends the wait.
     now = kSecond;
     everything.clear();
     begin(past(3));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the coordinator machine tells of a step that is committed, which checkpoints it orders and
-// lets go, and what a rollback takes back.
+// Facts about committed steps, the checkpoints that the coordinator machine orders and releases,
+// and the effect of a rollback.
 #include <cmath>
 #include <set>
 
@@ -23,7 +23,7 @@ class StepTest : public MachineScript {
         for (const ReplicaVote& v : line.votes) ids.push_back(v.replica);
         return ids;
     }
-    /// Who was told with the last input to write a checkpoint, and of which step.
+    /// Replicas that the last input ordered to write a checkpoint, and its step.
     std::vector<std::pair<int32_t, uint64_t>> askedToWrite() const {
         std::vector<std::pair<int32_t, uint64_t>> asked;
         for (int32_t r = 0; r < places(); ++r)
@@ -85,7 +85,7 @@ TEST_F(StepTest, AStepThatComparesNothingTellsNoHashes) {
     options.policies.parityEverySteps = 2;
     train(3);
     EXPECT_THAT(line().parity, IsEmpty());
-    // Whoever holds something else goes with the next step that compares.
+    // A replica with another state is expelled at the next step that compares.
     ReplicaVote other = voteOf(1);
     other.hashes[0] ^= 1;
     say(1, other);
@@ -168,7 +168,7 @@ class PaceTest : public StepTest {
         }
         return which;
     }
-    /// What a step takes, once that is what all of them take.
+    /// Returns the duration of a step in ms, once all steps take as long.
     double warmUp() {
         train(3);
         (void)compared(0, 30);
@@ -765,7 +765,7 @@ TEST_F(StepTest, AStopWithoutACheckpointAsksForNone) {
     EXPECT_THAT(sentTo<Leave>(0), SizeIs(1));
 }
 
-/// What was not finite stays out, whatever the job goes back to.
+/// Samples with non-finite gradients stay quarantined, whatever the job goes back to.
 TEST_F(StepTest, WhatIsQuarantinedStaysSoOverARollback) {
     train(2);
     const auto bad = [this](int32_t replica) {

@@ -71,7 +71,7 @@ class GptJob : public JobTest {
         s.shareGpu = kDevice != nullptr;
         s.timeouts.joinMs = 100'000;  // four imports of torch on few cores
         s.policies.lr = model::LrPolicy::kNone;
-        s.policies.parityEverySteps = 1;  // what a hash takes depends on the machine
+        s.policies.parityEverySteps = 1;  // the cost of a hash depends on the machine
         s.policies.deltaBudgetBytes = 1;  // less than a gradient, as that of a large model is
         return s;
     }

@@ -69,7 +69,7 @@ class DeviceJob : public ::testing::Test {
                 EXPECT_EQ(vote.hashes, step.votes.front().hashes) << "step " << step.record.step;
         EXPECT_TRUE(job.facts<protocol::fact::InvariantBroken>().empty());
     }
-    /// What `steps` steps on that device committed: loss and hash of each.
+    /// Returns loss and hash of each of `steps` steps committed on that device.
     std::vector<std::pair<double, uint64_t>> numbersOn(const std::string& device, uint64_t steps,
                                                        const std::string& says) {
         model::JobSpec spec = specOn(device);
@@ -121,7 +121,7 @@ TEST_F(DeviceJob, ofFourAKilledOneComesBackInParityAndTheOthersTrainOn) {
     expectParity(job);
 }
 
-/// Where nobody says how often states are compared.
+/// A job whose file sets no interval for the comparison of states.
 class PacedJob : public DeviceJob {
   protected:
     ~PacedJob() override { ::unsetenv("BULKHEAD_TEST_HASH_MS"); }
@@ -162,8 +162,8 @@ TEST_F(PacedJob, aFlippedBitIsFoundBeforeTheNextComparisonIsOver) {
     const auto job = this->job(2);
     ASSERT_TRUE(job->runUntil([&] { return pace(*job) >= 4 && job->committed() > 20; }))
         << job->output();
-    // Of one bit alone nothing may be left at the comparison: what it changes in a mean of
-    // gradients decays.
+    // One flipped bit may leave no trace at the comparison: its effect on a mean of gradients
+    // decays.
     const uint64_t from = job->committed() + 2;
     constexpr uint64_t kFlips = 8;
     for (uint64_t i = 0; i < kFlips; ++i) {
@@ -194,7 +194,7 @@ TEST_F(PacedJob, aFlippedBitIsFoundBeforeTheNextComparisonIsOver) {
     EXPECT_EQ(job->facts<StepCommitted>().back().votes.size(), 3u) << job->output();
 }
 
-/// How long a step takes depends on the machine: the choice has to follow from its own figures.
+/// The duration of a step depends on the machine: the choice has to follow from its own figures.
 TEST_F(PacedJob, aHashThatTakesLittleIsComparedAsOftenAsCostsLittle) {
     const auto job = this->job(0);
     ASSERT_TRUE(job->runUntil([&] { return pace(*job) > 0; })) << job->output();

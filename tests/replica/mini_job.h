@@ -38,12 +38,12 @@ class MiniJob {
 
     void kill(RankId rank, int signal);
     void toReplica(int32_t replica, const protocol::ToReplica& message);
-    /// From now on nobody kills what was put out: it must leave by itself.
+    /// Stops killing expelled replicas from now on: they must leave by themselves.
     void keepExpelled() { keepExpelled_ = true; }
     void operate(protocol::Operation operation);
-    /// From its next start on that replica's job file says another device than the others'.
+    /// Gives that replica's job file another device than the others', from its next start on.
     void moveTo(int32_t replica, const std::string& device);
-    /// From now on whoever introduces itself gets an answer of another build.
+    /// Answers every Hello from now on as another build would.
     void speakAnotherVersion() { anotherVersion_ = true; }
     /// Closes listener and connections as a coordinator that dies does; the machine is gone.
     void loseCoordinator();
@@ -78,7 +78,7 @@ class MiniJob {
     const std::map<std::pair<uint64_t, uint64_t>, std::set<std::array<uint64_t, 4>>>& keys() const {
         return keys_;
     }
-    /// What all processes printed so far, for failure messages.
+    /// Returns all output of the processes so far, for failure messages.
     std::string output() const;
 
   private:

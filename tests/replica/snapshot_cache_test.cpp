@@ -114,7 +114,7 @@ class SnapshotCacheTest : public ::testing::TestWithParam<bool> {
     SnapshotCache::Taker into(SnapshotCache::Snapshot* to) {
         return [to](SnapshotCache::Snapshot snapshot) { *to = std::move(snapshot); };
     }
-    /// As a rank does at a commit.
+    /// Changes the state like a rank at a commit.
     void step() {
         program_.awaitCopies();
         program_.change();

@@ -39,7 +39,7 @@ class RunsTest : public RpcTest {
         options.socket = dir_ + "/large.sock";
         options.history = dir_ + "/large.db";
         serve(options);
-        grpc::ChannelArguments small;  // what is unread waits at the server
+        grpc::ChannelArguments small;  // unread data waits at the server
         small.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
         const auto stub = v1::Runs::NewStub(grpc::CreateCustomChannel(
             server_->addresses().front(), grpc::InsecureChannelCredentials(), small));

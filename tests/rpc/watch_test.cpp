@@ -60,7 +60,7 @@ TEST(FeedTest, ReadersWhoComeSoonAfterEachOtherShareTheStateThatWasMade) {
         v1::WatchUpdate update;
         EXPECT_TRUE(feed.next(cursor, update));
         const uint64_t seq = update.snapshot().seq(), newest = update.snapshot().newest();
-        // Whatever it was made of, the reader comes to the state of now.
+        // The reader reaches the current state, whatever the snapshot was made of.
         uint64_t last = seq;
         for (update.Clear(); feed.next(cursor, update); update.Clear())
             for (const v1::Event& event : update.events().events()) EXPECT_EQ(event.seq(), ++last);

@@ -61,7 +61,7 @@ class PeerMeshTest : public ::testing::Test {
         EXPECT_EQ(::send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL), ssize_t{sizeof hello});
         return fd;
     }
-    /// What comes next; 0: the end.
+    /// Receives the next reply; returns 0 at the end of the stream.
     static ssize_t hear(int fd, HelloReply& reply) {
         pollfd ready{fd, POLLIN, 0};
         ::poll(&ready, 1, -1);

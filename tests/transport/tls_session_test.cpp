@@ -48,7 +48,7 @@ struct Pair {
 
 TEST(TlsSession, AListenerHoldsNoMemoryForWhoeverConnectsAndSaysNothing) {
     constexpr size_t kEnds = 100;
-    (void)Pair({"agent node0", kKey});  // what all share
+    (void)Pair({"agent node0", kKey});  // allocates the memory that all sessions share
     std::vector<std::unique_ptr<TlsSession>> silent;
     const size_t before = ::mallinfo2().uordblks;
     for (size_t i = 0; i < kEnds; ++i)

@@ -99,7 +99,7 @@ bulkhead_status initialise(Workload* w, uint64_t seed) {
     return w->copy(w->state, w->work.data(), w->work.size() * sizeof(float));
 }
 
-/// Of one sample; its loss in nats.
+/// Adds the gradient of one sample and returns its loss in nats.
 double learn(Workload* w, const int32_t* tokens) {
     double loss = 0;
     float p[Workload::kBytes];

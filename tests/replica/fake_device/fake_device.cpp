@@ -168,7 +168,7 @@ extern "C" __attribute__((visibility("default"))) const bulkhead_device_api*
 bulkhead_device_get_api(uint32_t version) {
     return version == BULKHEAD_DEVICE_ABI ? &bulkhead::testing::kApi : nullptr;
 }
-/// For tests that load it.
+/// Exported for tests that load the plugin.
 extern "C" __attribute__((visibility("default"))) void bulkhead_fake_hold_streams(int hold) {
     bulkhead_stream::held() = hold != 0;
     bulkhead_stream::held().notify_all();

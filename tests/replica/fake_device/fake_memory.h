@@ -59,7 +59,7 @@ class FakeMemory {
         return true;
     }
 
-    /// Where the device finds it; host memory is where it is.
+    /// Translates to the address that the device uses; host memory keeps its own.
     template <class T>
     T* work(T* address) const {
         const auto* at = reinterpret_cast<const std::byte*>(address);

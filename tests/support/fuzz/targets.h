@@ -12,7 +12,7 @@ namespace bulkhead::fuzz {
 struct Target {
     std::string_view name;
     bool (*run)(std::string_view bytes);
-    std::vector<std::string> seeds;  ///< what the reader does read
+    std::vector<std::string> seeds;  ///< inputs that the reader accepts
 };
 
 /// Those of the program: each test of readers has its own.
