@@ -16,7 +16,7 @@
 
 namespace bulkhead::service {
 
-/// What accompanies a call that changes something.
+/// Parameters that accompany a call which changes something.
 struct Call {
     std::string requestId;
     uint64_t expectedRevision = 0;  ///< 0: any
@@ -26,7 +26,7 @@ struct Call {
     std::function<bool()> gaveUp{};
 };
 
-/// Who watches one job. Called by one thread at a time; must not block and must not call the
+/// Observer of one job. Called by one thread at a time; must not block and must not call the
 /// backend back.
 class Subscriber {
   public:
@@ -36,7 +36,7 @@ class Subscriber {
     virtual void onEvent(const model::Event& event) = 0;
 };
 
-/// What the services serve: jobs that run. Decisions are made behind it, none in front of it.
+/// The running jobs that the services expose. Decisions are made behind it, none in front of it.
 /// Errors: NotFound for an unknown job, InvalidArgument for a request that can never work, Aborted
 /// for a stale revision (the message says what changed), FailedPrecondition for a refusal.
 /// A message may end in "; what to do instead", which becomes the remedy shown to the operator.

@@ -17,7 +17,7 @@
 
 namespace bulkhead::service {
 
-/// What the four services share; owned by Server, outlives them.
+/// State that the four services share; owned by Server, outlives them.
 struct Context {
     const Gate& gate;
     Auditor& auditor;
@@ -33,7 +33,7 @@ struct Context {
     Workers& stops;    ///< stops of jobs: nothing else keeps them waiting
     Workers& checks;   ///< those that read all of a run
     Workers& exports;  ///< those that go on as long as their reader reads
-    Workers& streams;  ///< what watches are sent next
+    Workers& streams;  ///< updates of watches
     Shares& exportShares;
     Shares& watchShares;
     std::chrono::milliseconds exportPatience;
@@ -41,7 +41,7 @@ struct Context {
     std::function<absl::Status()> shutdown;
 };
 
-/// Why a daemon that serves a run file cannot do this.
+/// Errors of calls that need jobs or history, in a daemon that has none.
 inline absl::Status readOnly() {
     return absl::FailedPreconditionError(
         "this daemon serves a run file and has no jobs; start a daemon without --run");

@@ -66,7 +66,7 @@ class Feed {
     /// No more will come; readers are told `why` after the rest.
     void end(absl::Status why);
 
-    /// What this reader is to be sent next, at most about kMostBytes; false when it has everything.
+    /// Fills in this reader's next update, at most about kMostBytes; false when it has everything.
     bool next(Cursor& cursor, v1::WatchUpdate& update) const;
     /// Set once end() was called and this reader has everything.
     std::optional<absl::Status> ended(const Cursor& cursor) const;

@@ -85,8 +85,8 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
         workers_.post(caller_, [this] { pump(); });
     }
 
-    /// Whoever is busy calls it. It ends with another write, which calls it again, with the stream,
-    /// or with nobody busy; from then on it touches nothing, since the stream may be gone.
+    /// Runs with `busy_` set by the caller. It ends with another write, which calls it again, with
+    /// the stream, or with `busy_` cleared; then it touches nothing, since the stream may be gone.
     void pump() {
         for (;;) {
             if (begin()) return end(absl::CancelledError("the reader went away"));
@@ -132,7 +132,7 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
     Open& open_;
     const std::string caller_;
     const std::shared_ptr<void> share_;
-    // Whoever is busy alone touches these.
+    // Only the thread that has set `busy_` uses these.
     typename Source::Cursor cursor_;
     std::chrono::steady_clock::time_point lookAgain_;
     Update update_;

@@ -24,7 +24,7 @@ namespace bulkhead::service {
 /// at the end; a run that is still written can be played on from there. Thread: any; it owns one.
 class Replay {
   public:
-    /// As RunReader::open and findRun; NotFound also for a run without events.
+    /// Opens a run. Errors as RunReader::open and findRun; NotFound also for a run without events.
     static absl::StatusOr<std::unique_ptr<Replay>> open(const std::filesystem::path& file,
                                                         const std::string& run, const Clock& clock);
     ~Replay();
@@ -62,7 +62,7 @@ class Replay {
     const Clock& clock_;
     const std::shared_ptr<Feed> feed_ = std::make_shared<Feed>();
 
-    // Of the thread.
+    // Fields that only the replay thread uses.
     model::ReplayPosition position_;
     std::deque<model::Event> ahead_;
     int64_t anchorRunNs_ = 0;  ///< time of the run ...

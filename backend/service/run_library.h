@@ -20,7 +20,7 @@ namespace bulkhead::service {
 
 /// Answers from the runs' folders, by a run's id. Unset: there are none.
 struct RunFolders {
-    /// As history::RunReader::LogSource.
+    /// Reads the run's commit log, as history::RunReader::LogSource does.
     std::function<absl::StatusOr<std::vector<model::LogLink>>(const std::string& run)> commitLog;
     /// The run that goes on from this one, which could not be taken up; empty: none does.
     std::function<std::string(const std::string& run)> supersededBy;

@@ -34,7 +34,7 @@ struct ServerOptions {
     FeedLimits feed;
     /// An export whose reader takes nothing for so long ends.
     std::chrono::milliseconds exportPatience{60'000};
-    /// What the Shutdown call does; unset: it is refused.
+    /// Handler of the Shutdown call; unset: it is refused.
     std::function<absl::Status()> shutdown;
 };
 

@@ -34,7 +34,7 @@ grpc::ServerUnaryReactor* answerTo(const Context& shared, grpc::CallbackServerCo
         return reactor;
     }
     workers.post(name, [reactor, context, caller = *std::move(caller), work = std::move(work)] {
-        // Whoever gave up while the call waited for its turn costs no more than that.
+        // A call that was cancelled while it waited for its turn is not executed.
         reactor->Finish(context->IsCancelled() ? grpc::Status::CANCELLED : toGrpc(work(caller)));
     });
     return reactor;

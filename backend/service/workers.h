@@ -96,8 +96,8 @@ class Workers {
     const size_t most_;  ///< calls of one caller at a time
     Mutex mutex_;
     ConditionVariable wake_;
-    std::map<std::string, Calls> callers_ ABSL_GUARDED_BY(mutex_);  ///< who has a call here
-    std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);         ///< whose calls wait
+    std::map<std::string, Calls> callers_ ABSL_GUARDED_BY(mutex_);  ///< all with calls here
+    std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);         ///< callers with waiting calls
     bool ending_ ABSL_GUARDED_BY(mutex_) = false;
     std::vector<std::thread> threads_;
 };
