@@ -136,7 +136,7 @@ class AuditLog::Impl {
             readMutex_.assertHeld();
             if (reader_ == nullptr)
                 return absl::UnavailableError(file_ + ": cannot be opened; see the daemon's log");
-            SQLite::Transaction moment(*reader_);  // what is added meanwhile is not seen
+            SQLite::Transaction moment(*reader_);  // later entries are not seen
             AuditPage page;
             std::tie(page.total, page.head) = end(*reader_);
             SQLite::Statement select(

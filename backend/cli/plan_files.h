@@ -34,7 +34,7 @@ int refusePlan(const Cli& cli, const std::string& title, const absl::Status& sta
 
 absl::StatusOr<planner::Plan> readPlan(const std::string& path);
 absl::Status writePlan(const planner::Plan& plan, const std::string& path);
-/// As this project's own JSON Lines.
+/// Writes the recording as this project's own JSON Lines.
 absl::Status writeRecording(const planner::Recording& recording, const std::string& path);
 /// A recording that has every token's experts; drawn where there are counts only, which `source`
 /// and `tokensDrawn` then say.

@@ -40,7 +40,7 @@ class Session {
         return future.get();
     }
 
-    /// As await(); nullopt once the program was interrupted: what came of the call is not known.
+    /// Runs a call as await() does; nullopt after an interrupt, when the call's outcome is unknown.
     template <class T, class Start>
     std::optional<client::Result<T>> awaitUnless(const Interrupts& interrupts, Start&& start) {
         constexpr auto kLook = std::chrono::milliseconds(50);

@@ -7,7 +7,7 @@
 
 namespace bulkhead {
 
-/// For vectors that are written whole: resize() does not fill them.
+/// Allocator for vectors that are written whole: resize() does not fill them.
 template <class T>
 struct Unfilled : std::allocator<T> {
     template <class U>

@@ -50,7 +50,7 @@ void keepLittleMemory() {
 
 int run(const Options& options) {
     startLog(options.logFormat);
-    ::umask(::umask(0) | (S_IWGRP | S_IWOTH));  // what lies in the state folder is nobody else's
+    ::umask(::umask(0) | (S_IWGRP | S_IWOTH));  // only the owner may write state files
     raiseFileLimit();
     keepLittleMemory();
     const Report report(options.readyFd, options.logFormat == "json");

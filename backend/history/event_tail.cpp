@@ -88,7 +88,7 @@ void EventTail::clear() {
 }
 
 void EventTail::empty(Part& part) {
-    // What stays is only read again, and passed over by its seq.
+    // Events that stay in the file are read again and skipped by their seq.
     if (part.file->size() > 0) (void)part.file->truncate(0);
 }
 

@@ -26,7 +26,7 @@ class EventTail {
                                                            const std::string& uuid);
     ~EventTail();
 
-    /// What stood there when it was opened, by seq, each once. A write that was cut short ends its
+    /// Returns the events found at opening, by seq, each once. A write that was cut short ends its
     /// file; a file of another run or another version of the program counts as empty.
     std::vector<model::Event> takeLeft() { return std::move(left_); }
 

@@ -11,8 +11,8 @@
 #include "backend/history/event_row.h"
 #include "backend/history/run_store.h"
 
-/// What a batch of events writes: their rows, and what is derived from them. The same code fills
-/// the tables while a run is written and, in memory, when a run is verified.
+/// Rows of a batch of events, and rows derived from them. The same code fills the tables while a
+/// run is written and, in memory, when a run is verified.
 namespace bulkhead::history {
 
 /// Events folded into a state, with what the tables need to know of that fold.

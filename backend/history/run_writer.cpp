@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr milliseconds kFarewell{5000};
 
-/// Which file stands at a path: another one after a rename, a removal or a restored copy.
+/// Identity of the file at a path: it changes with a rename, a removal or a restored copy.
 struct FileId {
     dev_t device = 0;
     ino_t inode = 0;
@@ -110,7 +110,7 @@ class SqliteRunWriter final : public RunWriter {
         if (durableSeq_ == buffer_.lastSeq() || !isThere().ok()) tail_->removeAtEnd();
     }
 
-    /// What a killed writer had accepted and not written, before anything new.
+    /// Writes the events that a killed writer had accepted and not written, before any new ones.
     absl::Status writeLeft() {
         std::vector<model::Event> left;
         {

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-/// Where SQLiteCpp's exceptions end: every public function of this room runs its SQL in one of
-/// these.
+/// Conversion of SQLiteCpp's exceptions to statuses: every public function of this folder runs its
+/// SQL in one of these.
 namespace bulkhead::history {
 
 /// One line: file, cause in plain words, remedy.

@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 
-/// Who writes which run, known across processes and forgotten by the kernel when the writer dies:
-/// byte `runId` of the file "<run file>-writers" is locked. (Not in the run file itself: closing
-/// any descriptor of it would drop SQLite's own locks.)
+/// Lock of the writer of a run, valid across processes and released by the kernel when the writer
+/// dies: byte `runId` of the file "<run file>-writers" is locked. (Not in the run file itself:
+/// closing any descriptor of it would drop SQLite's own locks.)
 namespace bulkhead::history {
 
 class WriterLock {

@@ -67,7 +67,7 @@ struct IncidentCard {
     std::string title;  ///< "Replica 2 lost: process exit"
     std::string happened;
     std::vector<std::string> evidence;  ///< a line each, oldest first
-    std::string now;                    ///< what the system does, or how it ended
+    std::string now;                    ///< the system's action, or how it ended
     std::optional<Return> back;         ///< absent: it is back, or nothing brings it back
     std::string backText;
     std::optional<Cost> cost;      ///< absent: not counted for this kind of problem

@@ -38,7 +38,7 @@ void setCost(IncidentCard& card, const RunState& state, double replicaSeconds,
 void advise(IncidentCard& card, std::string words);
 void advise(IncidentCard& card, std::string words, ActionKind kind, int32_t replica = -1);
 void advise(IncidentCard& card, std::string words, ActionKind kind, const std::string& node);
-/// For a replica that stays out.
+/// Advises to release a replica that stays out.
 void adviseRelease(IncidentCard& card, const ReplicaView& replica);
 
 }  // namespace bulkhead::model::card_detail

@@ -5,8 +5,8 @@
 
 #include "backend/model/run_views.h"
 
-/// Which phases of an incident whom concern, and how long they took: docs/protocol.md, "Incidents".
-/// Pure; thread: any.
+/// Phases of an incident: the side that each concerns, and its duration (docs/protocol.md,
+/// "Incidents"). Pure; thread: any.
 namespace bulkhead::model {
 
 /// The survivors' stall consists of these: it lasts from the first symptom until they hold the new

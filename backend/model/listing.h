@@ -233,7 +233,7 @@ struct AuditEntry {
     uint64_t revision = 0;  ///< that the caller expected; 0: any
     std::string request;    ///< as text, cut at 2 KiB
     std::string outcome;    ///< "ok", or a status code's name: "PERMISSION_DENIED"
-    std::string message;    ///< what it did; of a refusal or failure the reason
+    std::string message;    ///< its effect; of a refusal or failure the reason
     uint64_t repeated = 0;  ///< equal refusals since the entry before of this kind, not kept
     bool operator==(const AuditEntry&) const = default;
     template <class Self, class Visitor>

@@ -23,7 +23,7 @@ std::string withoutZeros(std::string figure) {
     return figure;
 }
 
-/// Of less than a minute.
+/// Formats a duration of less than a minute.
 std::string shortDuration(double ms, bool human) {
     if (ms == 0) return "0 ms";
     if (ms < 0.05) return "<0.1 ms";

@@ -38,8 +38,8 @@ struct StateSnapshot {
 /// Internal when `bytes` do not have `hash`: memory was damaged between the two.
 [[nodiscard]] absl::Status checkIntact(const StateSnapshot& snapshot);
 
-/// What is written. Version 1, which is read as well, hashed a state as one run (XXH3-64), since
-/// then it is bulkhead_state_hash().
+/// Version of the manifests that are written. Version 1, which is read as well, hashed a state as
+/// one run (XXH3-64); since then the hash is bulkhead_state_hash().
 constexpr int kManifestVersion = 2;
 
 struct CheckpointFile {

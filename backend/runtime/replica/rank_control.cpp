@@ -246,7 +246,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
     }
     Work work;
     if (action.compute) {
-        // Whatever is still being computed belongs to a gradient nobody waits for any more.
+        // Computation that is still running belongs to a gradient that is no longer awaited.
         queue_.dropWork(quorum.step);
         protocol::GroupTask task{false, quorum.layout, quorum.step, 0, action.ranges};
         for (const protocol::Member& member : quorum.contributors)

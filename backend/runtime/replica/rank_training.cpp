@@ -531,7 +531,7 @@ absl::Status ReplicaRank::Impl::moveLayout(const protocol::MoveLayout& action) {
     return absl::OkStatus();
 }
 
-/// Whoever is served from now on gets the state as it lies now, under its own hash.
+/// Drops copies in the old layout: joiners get the state in the new one, under its own hash.
 absl::Status ReplicaRank::Impl::layoutChanged() {
     absl::StatusOr<std::vector<int32_t>> placement = program_->expertShard();
     if (!placement.ok()) return placement.status();

@@ -16,7 +16,7 @@ constexpr uint32_t kIdleMs = 60'000;
 constexpr uint32_t kIntroductionMs = 5'000;
 /// Far more than a job has joiners at a time; each has a thread.
 constexpr size_t kMostConnections = 256;
-/// Of those that have proved nothing yet; the one that came first gives way to one more.
+/// Most connections that have proved nothing yet; the oldest of them gives way to one more.
 constexpr ptrdiff_t kMostStrangers = 16;
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr uint32_t kMaxPatienceMs = 10'000;

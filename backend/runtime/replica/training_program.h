@@ -101,7 +101,7 @@ class TrainingProgram {
     virtual absl::Status importState(uint64_t offset, std::span<const std::byte> from) = 0;
     /// After the last import of a whole state. Collective.
     virtual absl::Status imported() = 0;
-    /// What this replica keeps for itself beside the state (random generators, say), as it was
+    /// Exports what this replica alone holds besides the state (random generators, say), as it was
     /// when `step` had been applied and nothing of the next step was computed. Part of this
     /// replica's checkpoints; neither hashed nor given to joiners.
     virtual absl::StatusOr<std::vector<std::byte>> exportLocal(uint64_t /*step*/) {

@@ -95,7 +95,7 @@ struct Fault {
 };
 using Schedule = std::vector<Fault>;
 
-/// How many gradients in a row a kNanGradient spoils: once is a cosmic ray, again and again is a
+/// Number of gradients in a row that a kNanGradient spoils: one is a cosmic ray, several are a
 /// device that has gone wrong.
 inline uint64_t gradientsNotFinite(const Fault& fault) {
     return fault.parameter % 4 != 0 ? 1 : 2 + (fault.parameter >> 8) % 6;

@@ -160,7 +160,7 @@ void Oracle::told(const Fact& fact) {
         evidence_[seen->replica].insert(seen->kind);
     } else if (const auto* changed = std::get_if<fact::ReplicaChanged>(&fact)) {
         if (changed->state == ReplicaState::kStarting) evidence_.erase(changed->replica);
-        // What it tells from now on is of another state than it contributed from.
+        // Its later messages describe another state than the one it contributed from.
         if (changed->state == ReplicaState::kFetching)
             contributed_.erase({changed->replica, changed->incarnation});
     } else if (const auto* redone = std::get_if<fact::StepRedone>(&fact)) {

@@ -155,7 +155,7 @@ bool SimulatedJob::mustIgnore(Process& rank, const RankInput& input) {
     if (rank.knowsLink) rank.orphanSince = 0;  // a connection alone does not: it may be refused
     if (const auto* e = std::get_if<Expelled>(&in->message))
         return e->incarnation != rank.incarnation;
-    if (news) return false;  // whatever it is, snapshots for the coordinator before go
+    if (news) return false;  // any message of a new term drops older snapshots
     if (const auto* a = std::get_if<Abort>(&in->message))
         return rank.rules().exchange() != ExchangeId{a->step, a->epoch, a->attempt};
     if (const auto* q = std::get_if<Quorum>(&in->message))

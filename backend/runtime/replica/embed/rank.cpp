@@ -159,7 +159,7 @@ class MemoryProgram final : public TrainingProgram {
         return noExperts();
     }
     absl::Status settleLayout(bool) override { return noExperts(); }
-    /// Where it waits for its siblings is its own matter: what watch() ends is the process.
+    /// The program's own wait for its siblings is not interrupted: watch() ends the process.
     void interrupt() override {}
 
   private:
