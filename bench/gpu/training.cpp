@@ -190,8 +190,8 @@ class Trainer {
     uint64_t updates_ = 0;
 };
 
-/// For a token: two for each parameter it meets and each pass (one there, two back), and attention
-/// over the keys that a token sees on average: four for each of the stream's width there.
+/// Operations of a token: two for each parameter it meets and each pass (one there, two back), and
+/// attention over its average number of keys: four for each of the stream's width there.
 double flopsOfToken(const Size& size, const bulkhead_model_info& info) {
     const double full = info.layers / 4, chunked = info.layers - full;
     const double keys = full * (kSequence + 1) / 2 + chunked * (size.chunk + 1) / 2;

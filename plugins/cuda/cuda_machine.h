@@ -38,7 +38,7 @@ class CudaMachine final : public Machine {
     cudaStream_t stream_ = nullptr;
 };
 
-/// For the table of data_plane.h.
+/// Opens a data plane; passed to planeApi().
 bulkhead_status openPlane(bulkhead_device* device, uint32_t blocks, bulkhead_plane** out);
 
 }  // namespace bulkhead::cuda

@@ -7,7 +7,7 @@
 
 namespace bulkhead::cuda {
 
-/// What of NCCL a group uses. Looked up when the first group of several ranks is made: a node that
+/// NCCL functions of a group. Looked up when the first group of several ranks is made: a node that
 /// runs one rank a replica needs no NCCL, and a plugin that finds no GPU does not load its 200 MB.
 struct NcclLibrary {
     decltype(&::ncclGetUniqueId) getUniqueId = nullptr;

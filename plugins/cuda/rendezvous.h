@@ -10,7 +10,7 @@
 
 namespace bulkhead::cuda {
 
-/// How the ranks of a group find each other before they have a communicator.
+/// Parameters by which the ranks of a group find each other before they have a communicator.
 struct Rendezvous {
     std::string group;  ///< name, equal on all ranks; a rank of another group is turned away
     uint64_t token = 0;
@@ -19,7 +19,7 @@ struct Rendezvous {
     int listenFd = -1;               ///< of rank 0: listening on data[0], or -1 to bind it here
     uint32_t timeoutMs = 0;          ///< for all of it
     std::function<void()> progress;  ///< may be empty; called at least every 50 ms
-    uint64_t place = 0;              ///< which GPU this rank computes on
+    uint64_t place = 0;              ///< the GPU that this rank computes on
     bool mayShare = false;           ///< all ranks may be at one place; else no two
 };
 

@@ -144,7 +144,7 @@ class Decoder {
     size_t unsettled_ = 0;  ///< so many of them
     size_t fetched_ = 0;    ///< so many of these
     size_t last_ = 0;       ///< the one of the last forward
-    uint64_t put_ = 0;      ///< how often the math had waited when that was put on the device
+    uint64_t put_ = 0;      ///< math_->waits() when that was put on the device
 };
 
 }  // namespace bulkhead::llama_moe

@@ -7,9 +7,9 @@
 
 #include "plugins/llama_moe/model_spec.h"
 
-/// Where one shard keeps its part of the model. The shard's parameters are one flat run: for each
-/// unit a region with this shard's slice of the unit's dense run, then the unit's experts placed
-/// here, ascending. Gradient and both optimizer moments have the same shape.
+/// Layout of one shard's part of the model. The shard's parameters are one flat run: for each unit
+/// a region with this shard's slice of the unit's dense run, then the unit's experts placed here,
+/// ascending. Gradient and both optimizer moments have the same shape.
 namespace bulkhead::llama_moe {
 
 /// Shard of expert e of mixture layer l at [l * experts + e].

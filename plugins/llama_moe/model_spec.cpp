@@ -31,7 +31,7 @@ Tensor gain(std::string name, size_t dim) {
 }
 
 Unit layerUnit(const ModelConfig& c, size_t layer) {
-    // What is added to the residual stream starts smaller, the more additions there are.
+    // Matrices that add to the residual stream start smaller, the more such additions there are.
     const double residual = 1.0 / std::sqrt(2.0 * static_cast<double>(c.layers));
     Unit unit;
     unit.layer = static_cast<int>(layer);

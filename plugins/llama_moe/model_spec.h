@@ -8,9 +8,9 @@
 
 #include "plugins/llama_moe/config.h"
 
-/// Which tensors a model has and where each lies. A unit is what is gathered and reduced at once:
-/// unit 0 the embedding, unit l + 1 layer l, the last unit the final norm and the head. A unit's
-/// dense tensors lie one behind the other in one run; so do the tensors of one expert.
+/// Tensors of a model and their offsets. A unit is gathered and reduced at once: unit 0 is the
+/// embedding, unit l + 1 layer l, the last unit the final norm and the head. A unit's dense tensors
+/// lie one behind the other in one run; so do the tensors of one expert.
 namespace bulkhead::llama_moe {
 
 enum class TensorKind : uint8_t {
@@ -47,7 +47,7 @@ struct ModelSpec {
     std::vector<Unit> units;
 
     uint64_t parameters() const;
-    /// What one token meets: everything dense and top-k experts; of the embedding, one row.
+    /// Parameters that one token uses: all dense ones and top-k experts; of the embedding, one row.
     uint64_t activeParameters() const;
 };
 

@@ -51,7 +51,7 @@ class ShardModelOf final : public ShardModel {
   public:
     explicit ShardModelOf(std::unique_ptr<Math<A>> math) : math_(std::move(math)) {}
 
-    /// As ParameterStore and Decoder are opened.
+    /// Opens the math, the ParameterStore and the Decoder.
     absl::Status open(const ModelSpec& spec, Placement placement, size_t samples, size_t sequence,
                       size_t domains) {
         BULKHEAD_RETURN_IF_ERROR(math_->open(spec.config, samples, sequence));

@@ -17,7 +17,7 @@ namespace bulkhead::llama_moe {
 template <class A>
 class TokenExchange {
   public:
-    /// For up to `rows` rows a plan.
+    /// Allocates memory for plans of up to `rows` rows.
     absl::Status open(Math<A>* math, size_t experts, size_t rowWidth, size_t rows);
 
     /// Collective. Row i goes to expert expertOf[i], in device memory; shardOf is by expert, in

@@ -5,14 +5,14 @@
 
 #include "plugins/cuda/ftar/elements.h"
 
-/// What lies in pinned host memory between the host and a running kernel. The kernel has one lane
-/// per block; a lane has one writer on each side, so no word is ever written by two.
+/// Queue in pinned host memory between the host and a running kernel. The kernel has one lane per
+/// block; a lane has one writer on each side, so no word is ever written by two.
 ///
-/// Host, to tell a lane:  slots[posted % kSlots] = command; posted += 1 (release).
-/// Block, when it is done: outcome[finished % kSlots]; finished += 1 (release).
-/// Host, to end things:    control.fence and control.stop only ever grow.
-/// A block also leaves by itself when it has nothing to do, so that whoever waits for an idle GPU
-/// waits no longer than the work lasts; the host then starts the next run.
+/// Host, to post a command: slots[posted % kSlots] = command; posted += 1 (release).
+/// Block, when it is done:  outcome[finished % kSlots]; finished += 1 (release).
+/// Host, to end things:     control.fence and control.stop only ever grow.
+/// A block also leaves by itself when it has nothing to do, so that a wait for an idle GPU lasts no
+/// longer than the work; the host then starts the next run.
 namespace bulkhead::cuda {
 
 constexpr uint64_t kSlots = 32;        ///< of a lane: as many commands may be on their way

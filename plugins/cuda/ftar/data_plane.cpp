@@ -128,7 +128,7 @@ class DataPlane::Caller {
         wake_.Signal();
     }
 
-    /// Why the kernel can no longer be expected to answer.
+    /// Returns why the kernel can no longer be expected to answer.
     absl::Status sick() const {
         const absl::MutexLock lock(&mutex_);
         return sick_;

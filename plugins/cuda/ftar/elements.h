@@ -14,7 +14,7 @@ namespace bulkhead::cuda {
 
 constexpr uint32_t kMaxSources = 64;  ///< as many as an exchange has members
 
-/// What one chunk adds: to[i] = ((s0[i] + s1[i]) + s2[i]) + ... for i < count.
+/// Sum of one chunk: to[i] = ((s0[i] + s1[i]) + s2[i]) + ... for i < count.
 struct Sum {
     uint64_t to;        ///< address, aligned to its element
     uint64_t count;     ///< elements

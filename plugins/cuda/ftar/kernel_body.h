@@ -8,9 +8,9 @@
 /// do in the kernel's place.
 namespace bulkhead::cuda {
 
-/// What the threads of a block share; on the GPU in shared memory.
+/// State that the threads of a block share; on the GPU in shared memory.
 struct BlockShared {
-    uint64_t posted;  ///< what the lane's was when the block last waited
+    uint64_t posted;  ///< the lane's `posted` when the block last waited
     uint64_t leave;
     uint64_t fence;
     Command command;

@@ -32,7 +32,7 @@ class Machine {
 
     /// Starts serve() on the first `blocks` lanes of `queue`, as run `run`; does not wait.
     [[nodiscard]] virtual absl::Status launch(Queue* queue, uint32_t blocks, uint64_t run) = 0;
-    /// Why the kernel can no longer be expected to answer; ok while it can.
+    /// Returns why the kernel can no longer be expected to answer; ok while it can.
     [[nodiscard]] virtual absl::Status health() = 0;
 
     /// InvalidArgument unless all of these bytes lie in one block that peers may map.

@@ -14,7 +14,7 @@
 /// pinned host memory that one side writes and the other reads.
 namespace bulkhead::cuda {
 
-/// What the writer did before its storeRelease is seen by who reads that value.
+/// Acquire load: a thread that reads a value also sees the writes before its storeRelease.
 BULKHEAD_BOTH inline uint64_t loadAcquire(const uint64_t* at) {
 #ifdef __CUDA_ARCH__
     uint64_t value;

@@ -137,7 +137,7 @@ struct TileSums {
         return kSwizzled128 | kEightRows / 16 << 32 | apart / 16 << 16 |
                (__cvta_generic_to_shared(at) & 0x3ffff) / 16;
     }
-    /// From the descriptor of what is summed over to that of its element k: rows if it stands.
+    /// Offset, in 16 bytes, to the descriptor of summed element k, which is a row if `stands`.
     __device__ static constexpr uint64_t stepTo(unsigned k, bool stands) {
         return k * (stands ? kPanel : 1) * sizeof(Bf16) / 16;
     }

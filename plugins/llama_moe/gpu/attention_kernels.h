@@ -83,7 +83,7 @@ struct AttentionTiles {
     }
 };
 
-/// What a tile of kRows rows of heads has in a block's memory, in elements.
+/// Elements of a block's memory that a tile of kRows rows of heads takes.
 template <uint32_t kWidth, uint32_t kRows>
 constexpr uint32_t kElements = kRows* strideOf(kWidth);
 
@@ -213,7 +213,7 @@ struct AttentionForward {
     BULKHEAD_BODY static float larger(float a, float b) { return a < b ? b : a; }
 };
 
-/// What both kinds of gradients read and write.
+/// Inputs and outputs of both kinds of gradients.
 struct AttentionBack {
     AttentionTiles in;
     const Bf16* mixed;
@@ -249,7 +249,7 @@ struct AttentionBack {
         }
         block.sync();
     }
-    /// Of scores before they were scaled.
+    /// The scale of scores for powers of e: 1 / sqrt(headDim).
     BULKHEAD_BODY float plainScale() const { return in.scale * 0.693147180559945f; }
 };
 
@@ -414,7 +414,7 @@ struct AttentionBackKeys {
                 return;
             }
             for (uint32_t r = block.thread(); r < kTile; r += block.threads()) {
-                of[r] = r < count ? back.logSums[from + r] : INFINITY;  // whose powers are zero
+                of[r] = r < count ? back.logSums[from + r] : INFINITY;  // its powers are zero
                 of[kTile + r] = r < count ? back.along[from + r] : 0.0f;
             }
         };

@@ -67,7 +67,7 @@ struct Xxh3 {
     }
 };
 
-/// What each pair of accumulators adds to the piece's hash: sums[piece][pair].
+/// Contributions of each pair of accumulators to the piece's hash: sums[piece][pair].
 struct PieceSums {
     const char* from;  ///< aligned to 16 bytes
     uint64_t* sums;

@@ -7,9 +7,9 @@
 
 #include "plugins/common/bfloat16.h"
 
-/// How kernels are written: each is a struct of its arguments with a body, run(block), that nvcc
-/// compiles into a kernel and a C++ compiler into what the threads of a test do. C++17, and nothing
-/// but arithmetic.
+/// Rules for kernels: each is a struct of its arguments with a body, run(block), that nvcc compiles
+/// into a kernel and a C++ compiler into the code of a test's threads. C++17, and nothing but
+/// arithmetic.
 ///
 /// A Block has block(), blocks(), thread(), threads() (uint32_t; kLeastThreads at least), and
 /// sum(x), for float and double, and most(x), for float, over the block's threads, in an order that
@@ -71,7 +71,7 @@ struct Extent {
 
 /// Lines that a block holds at a time.
 constexpr uint32_t kLines = 128;
-/// What is summed over in one product of tiles, at most.
+/// Largest summed dimension in one product of tiles.
 constexpr uint32_t kMostDepth = 64;
 
 /// An element of an operand [kRows][...] of Sums lies at this place in it: panels of 64 columns

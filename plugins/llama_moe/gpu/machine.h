@@ -7,7 +7,7 @@
 #include "bulkhead/device.h"
 #include "plugins/llama_moe/gpu/kernels.h"
 
-/// What runs kernels and matrix products, as a table of plain C functions, so that it may be a
+/// Runner of kernels and matrix products, as a table of plain C functions, so that it may be a
 /// shared object of its own (on a GPU it is: only that one needs CUDA and cuBLAS) or threads of a
 /// test. Host and machine must be of one build.
 namespace bulkhead::llama_moe::gpu {
@@ -26,7 +26,7 @@ struct MatrixProduct {
     float alpha, beta;
 };
 
-struct Machine;  // what `open` made
+struct Machine;  // created by `open`
 
 struct MachineApi {
     uint32_t build;  ///< kMachineBuild of what it was built with

@@ -21,7 +21,7 @@ BULKHEAD_BODY inline bool byEight(const Bf16* from, uint64_t stride, uint32_t co
     return columns % 8 == 0 && stride % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
 }
 
-/// How a tile lies in the block's memory: rows strideOf(columns) apart, or by placeIn().
+/// Layout of a tile in the block's memory: rows strideOf(columns) apart, or by placeIn().
 enum class Lie { kPadded, kPanels };
 
 /// to[r][c] = from[r * stride + c] where r < rows and c < columns, else zero, for all kRows rows
