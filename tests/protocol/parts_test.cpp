@@ -208,6 +208,10 @@ TEST(QuorumTest, NobodyWaitsForWhoIsNotExpectedOrIsLeaving) {
     o.policies.minReplicas = 3;
     s.candidates[2].expected = false;
     EXPECT_THAT(quorumCompute(kSecond, s, o).explanation, HasSubstr("waiting for an operator"));
+    s.candidates[2].stage = Stage::kGone;
+    s.givenUpWhy = "given up after 10 restarts: r2s0 exited with code 1";
+    EXPECT_THAT(quorumCompute(kSecond, s, o).explanation,
+                HasSubstr("an operator to release r2, the last one given up after 10 restarts"));
     s.candidates[1].leaving = "its gradients are not finite";
     s.candidates[1].alone = true;
     EXPECT_THAT(quorumCompute(kSecond, s, o).explanation,

@@ -983,6 +983,35 @@ TEST_F(ReplicasTest, EverybodyWhoRunsIsFencedByARollbackExceptWhoHasOnlyJustBegu
     EXPECT_EQ(view(2).incarnation, 2u);
 }
 
+/// A step that was committed before, and undone since, is no progress.
+TEST_F(ReplicasTest, AJobThatFailsBehindTheSameStepEachTimeIsGivenUp) {
+    for (const bool restartAll : {false, true}) {
+        options.policies.restartLimit = 3;
+        if (restartAll) options.policies.recovery = RecoveryPolicy::kRestartAll;
+        train(3);
+        for (int32_t i = 0; i < 3; ++i) {
+            for (const int32_t r : {0, 1, 2})
+                if (!restartAll || r == i) exits({r, 0});
+            found();
+            now += 2 * kSecond;
+            step(Tick{});
+            for (const int32_t r : {0, 1, 2}) up(r);
+            for (const int32_t r : {0, 1, 2}) say(r, reportOf(r, 0));
+            while (machine->committedStep() < 3) commit();
+            for (const int32_t r : {0, 1, 2}) ASSERT_EQ(state(r), ReplicaState::kTraining) << i;
+        }
+        for (const int32_t r : {0, 1, 2})
+            if (!restartAll || r == 0) exits({r, 0});
+        found();
+        const auto why = facts<fact::ReplicaChanged>().back().why;
+        for (const int32_t r : {1, 2}) EXPECT_EQ(state(r), ReplicaState::kFailed);
+        if (restartAll)
+            EXPECT_THAT(why, HasSubstr("went back 4 times and came no further than step 3"));
+        else
+            EXPECT_THAT(why, HasSubstr("given up after 3 restarts"));
+    }
+}
+
 TEST_F(ReplicasTest, ACheckpointThatNobodyCanReadIsDroppedForTheOneBefore) {
     train(3);
     for (const int32_t r : {0, 1, 2}) exits({r, 0});

@@ -122,8 +122,11 @@ void CoordinatorMachine::Impl::finishCommit() {
             r.following = false;
         }
         r.step = record.step;
+        // A step that was undone is no progress: the program may fail behind it every time.
+        if (record.step > furthest_) r.schedule.reset();
         if (r.shown != ReplicaState::kTraining || incidents_.isOpen(r.id)) back.push_back(r.id);
     }
+    furthest_ = std::max(furthest_, record.step);
     sendCommit(record);
     fact(ledgerLine(*open_));
     if (const auto jump = norms_.note(open_->committing->figures.gradNorm))
@@ -140,7 +143,6 @@ void CoordinatorMachine::Impl::finishCommit() {
     });
     for (int32_t id : back) {
         Replica& r = *find(id);
-        r.schedule.reset();
         book([&](auto& out) {
             incidents_.close(now_, id, true, absl::StrCat("rejoined at step ", record.step), out);
         });

@@ -10,6 +10,7 @@ namespace bulkhead::protocol {
 
 void CoordinatorMachine::Impl::restore(const RecoveredState& past) {
     last_ = past.last;
+    furthest_ = committed_;
     if (last_) {
         commitEpoch_ = last_->epoch;
         epochOf_[last_->step] = last_->epoch;

@@ -683,6 +683,10 @@ void CoordinatorMachine::Impl::takePlacedOtherwise() {
 void CoordinatorMachine::Impl::rollback(const std::string& why) {
     voidOpen(why);
     if (move_) settleLayoutMove(false, why);
+    fruitless_ = undoneAt_ == furthest_ && furthest_ > 0 ? fruitless_ + 1 : 0;
+    undoneAt_ = furthest_;
+    const uint32_t limit = options_.policies.restartLimit;
+    const bool hopeless = limit > 0 && fruitless_ >= limit;
     for (Replica& r : replicas_) {
         if (!r.alive() || (r.stage == Stage::kStarting && r.hellos == 0)) continue;
         tell(r, Expelled{term_, r.incarnation, why});
@@ -692,10 +696,16 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
             stayOut(r, why);
             continue;
         }
+        if (hopeless) {
+            giveUp(r, absl::StrCat("given up after the job went back ", fruitless_ + 1,
+                                   " times and came no further than step ", furthest_, ": ", why));
+            continue;
+        }
         r.stage = Stage::kBackingOff;
         r.startAt = now_;
         show(r, ReplicaState::kBackingOff, why);
     }
+    if (hopeless) fruitless_ = 0;  // released replicas are tried as often again
     gate_.forget();
     if (std::exchange(beginsDamaged_, false)) {
         unusable_.insert(resumeFrom_);

@@ -61,6 +61,7 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         QuorumCandidate c;
         c.replica = r.id;
         c.expected = !(r.givenUp || (r.hold && !r.alive()));
+        if (r.givenUp) state.givenUpWhy = givenUpWhy_;
         if (r.leaves()) c.leaving = r.drain ? "drained by the operator" : r.wish->why;
         c.suspected = gate_.suspects().contains(r.id);
         c.lostAt = c.suspected ? suspectLostAt(r) : 0;

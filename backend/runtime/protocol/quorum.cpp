@@ -124,7 +124,12 @@ std::string whatElse(const QuorumState& state) {
         if (c.leaving && c.alone)
             return absl::StrCat("a checkpoint of step ", state.committed, ": nobody but r",
                                 c.replica, " holds it, which leaves then (", *c.leaving, ")");
-    return "an operator: every other replica is held, drained or given up";
+    std::vector<std::string> out;
+    for (const QuorumCandidate& c : state.candidates)
+        if (c.stage == QuorumCandidate::Stage::kGone && (!c.expected || c.leaving))
+            out.push_back(absl::StrCat("r", c.replica));
+    return absl::StrCat("an operator to release ", absl::StrJoin(out, ", "),
+                        state.givenUpWhy.empty() ? "" : ", the last one ", state.givenUpWhy);
 }
 
 /// Limits candidates to the job's places: no training replica gives way to a returning one.

@@ -49,6 +49,7 @@ struct QuorumState {
     std::vector<QuorumCandidate> candidates;  ///< ascending by replica
     /// A joiner that would not catch up while the others train, and until when it is waited for.
     std::optional<std::pair<int32_t, MonoNs>> waitFor = {};
+    std::string givenUpWhy = {};  ///< reason for the last replica that was given up; empty: none is
 };
 
 struct QuorumDecision {
