@@ -4,6 +4,7 @@ python3 -m bulkhead safetensors FILE.pt NEW: a file of torch.save() as one that 
 
 import os
 import shutil
+import subprocess
 import sys
 from typing import Iterator, Tuple
 
@@ -26,6 +27,25 @@ def _torch() -> Tuple[bool, str]:
         "" if number >= (1, 13) else "; expected 1.13 or newer")
 
 
+def _program() -> Tuple[bool, str]:
+    path = shutil.which("bulkheadctl")
+    if path is None:
+        return False, "bulkheadctl: not found by PATH; it starts jobs"
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10).stdout.split()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, f"bulkheadctl: {error}"
+    from . import _library as library
+    try:
+        ours = library.Library().version().decode()
+    except OSError:  # told by _library()
+        return True, f"bulkheadctl: {path}"
+    if said[-1:] != [ours]:
+        return False, (f"bulkheadctl: {path} is of version {said[-1] if said else 'unknown'}, the library of {ours}; "
+                       "put the program of this package's build first in PATH")
+    return True, f"bulkheadctl: {path}"
+
+
 def _checks() -> Iterator[Tuple[bool, str]]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield sys.version_info >= (3, 9), f"Python {version}" + (
@@ -34,8 +54,7 @@ def _checks() -> Iterator[Tuple[bool, str]]:
     yield _library()
     memory = os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK)
     yield memory, "shared memory" + ("" if memory else ": /dev/shm cannot be written; ranks go by TCP")
-    ctl = shutil.which("bulkheadctl")
-    yield ctl is not None, f"bulkheadctl: {ctl or 'not found by PATH; it starts jobs'}"
+    yield _program()
 
 
 def _safetensors(source: str, target: str) -> int:

@@ -34,6 +34,8 @@ def to_safetensors(source: str, target: str) -> int:
     tensors = _tensors_of(torch.load(source, map_location="cpu", weights_only=True), source)
     header: Dict[str, Any] = {"__metadata__": {"format": "pt"}}
     begin = 0
+    if "__metadata__" in tensors:
+        raise ValueError(f"{source}: a tensor is called __metadata__, which safetensors keeps for itself; rename it")
     for name, value in tensors.items():
         end = begin + bytes_of(value)
         header[name] = {"dtype": dtype_of(value.dtype), "shape": list(value.shape), "data_offsets": [begin, end]}

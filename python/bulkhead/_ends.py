@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterable, Optional
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _PLACES = 3
+_LONGEST = 400  # characters: some messages name every tensor of a model
 _PR_SET_PDEATHSIG = 1
 
 
@@ -23,9 +24,15 @@ def places(frames: Iterable[traceback.FrameSummary]) -> str:
     return ", ".join(f"{os.path.basename(f.filename)}:{f.lineno} in {f.name}" for f in own[-_PLACES:])
 
 
+def one_line(words: str) -> str:
+    """`words` as a line that a log and an incident's title can hold."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in words).split())
+    return line if len(line) <= _LONGEST else line[:_LONGEST - 4] + " ..."
+
+
 def cause(error: BaseException) -> str:
     """One line: the exception and where it came from."""
-    line = " ".join(traceback.format_exception_only(type(error), error)[-1].split())
+    line = one_line(traceback.format_exception_only(type(error), error)[-1])
     if isinstance(error, MemoryError) or "allocate memory" in line:
         line = "out of memory: " + line
     where = places(traceback.extract_tb(error.__traceback__))

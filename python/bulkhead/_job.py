@@ -67,7 +67,7 @@ def _unhandled(library: Library, before: Callable[..., Any], kind: Any, error: B
             return
         _attached._explained = True
     hopeless = isinstance(error, JobError)
-    words = str(error) if hopeless else _ends.cause(error)
+    words = _ends.one_line(str(error)) if hopeless else _ends.cause(error)
     code = _library.EXIT_HOPELESS if hopeless else 1
     if _attached is not None and _attached._grouped and not hopeless:
         if library.leaving(_attached._rank):
@@ -214,6 +214,9 @@ class Step:
         if self._batch is None:
             raise RuntimeError(f"step {self.number}: backward() without a batch; call it once for each "
                                "of step.batches()")
+        if not isinstance(loss, torch.Tensor):
+            raise ValueError(f"a loss of type {type(loss).__name__}; expected the tensor that the model gave, as "
+                             "loss.backward() needs it")
         if loss.numel() != 1:
             raise ValueError(f"a loss of shape {tuple(loss.shape)}; expected the mean over the batch")
         job = self._job
@@ -344,6 +347,7 @@ class Job:
         self._moved = False  # all that the optimizer keeps lies in the job's memory
         self._scale = 1  # of each gradient when it is final
         self._samples_of_last = 0
+        self._samples_committed: Optional[int] = None  # by the job; before this process began: as if none were missing
         self._experts: Optional[Experts] = None
         self._placement: List[int] = []  # by mixture layer and expert
         self._explained = False  # the log says what the process ends of
@@ -653,6 +657,7 @@ class Job:
         self._final_from_here = False
         self._lend_gradients()
         self._values = [p._version for p in self._state.trained]
+        self._kept = self._state.optimizer_marks()
         self._gradients: List[Any] = []
 
     def _mark(self) -> None:
@@ -670,6 +675,11 @@ class Job:
         if self._values != [p._version for p in trained]:
             raise RuntimeError(f"step {number}: a parameter changed in the body of the loop; the update is "
                                "made between two steps: remove optimizer.step()")
+        if self._kept != self._state.optimizer_marks():
+            name = self._state.optimizer_change(self._kept)
+            raise JobError(f"step {number}: {name} changed in the body of the loop, which a replica that catches up "
+                           "does not run: change it in a scheduler that register(scheduler=...) is given, or in "
+                           "before_update")
         if self._gradients and self._gradients != self._stamps():
             raise RuntimeError(f"step {number}: a gradient changed between two batches; the loop clears them "
                                "itself, and adds up what backward() gives: remove zero_grad(), and clip in "
@@ -746,6 +756,9 @@ class Job:
             self._mean = self._views(total)
         self._state.check_parameters()
         self._samples_of_last = update.samples
+        if self._samples_committed is None:
+            self._samples_committed = (update.step - 1) * self.replicas * self.samples_per_replica
+        self._samples_committed += update.samples
         groups = self._optimizer.param_groups
         rates = [group.get("lr") for group in groups]
         for p, view in zip(self._state.trained, self._mean):

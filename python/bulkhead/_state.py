@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import inspect
 import struct
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
@@ -272,7 +273,9 @@ class State:
             slot = (_Copied if is_apart(p) else _Tensor)(self.name_of(p), lambda p=p: p, lambda _: None, p)
             self._add(slot, "parameter", [self._saved_name(p)])
         self._lay_out_buffers(parameters)
+        first = len(self._slots)
         self._lay_out_optimizer()
+        self._optimizers_own = self._slots[first:]
         if scheduler is not None:
             self._lay_out_scheduler()
         self.bytes = 0
@@ -355,12 +358,15 @@ class State:
         return self._buffers
 
     def check_parameters(self) -> None:
-        """JobError when optimizer or model has other parameters than it had."""
+        """JobError when optimizer or model has other parameters, or the optimizer another state, than it had."""
         now = [p for group in self._optimizer.param_groups for p in group["params"] if p.requires_grad]
         if len(now) != len(self.trained) or any(p is not q for p, q in zip(now, self.trained)):
             raise JobError(f"the optimizer {type(self._optimizer).__name__} trains {len(now)} parameters, with "
                            f"register() it had {len(self.trained)}, or others; add groups and freeze parameters "
                            "before register()")
+        if self._optimizer.state is not self._optimizer_state:
+            raise JobError(f"{type(self._optimizer).__name__}.load_state_dict() after register() put another state in "
+                           "place of the job's; load it before register()")
         if self._are_sharded:  # fully_shard() puts whole ones in their place while it computes
             return
         for name, p in self._model.named_parameters():
@@ -368,6 +374,17 @@ class State:
                 raise JobError(f"parameter {name} is another tensor than register() was given, which nothing "
                                "trains; write into it (with torch.no_grad(): p.copy_(...)), or replace it before "
                                "register()")
+
+    def optimizer_marks(self) -> List[Any]:
+        """They differ when the optimizer's options or its state were changed."""
+        values = (slot._get() for slot in self._optimizers_own)
+        return [(id(value), local_of(value)._version) if isinstance(value, torch.Tensor) else value
+                for value in values]
+
+    def optimizer_change(self, before: List[Any]) -> str:
+        """The name of the first that differs from optimizer_marks() as it was."""
+        now = self.optimizer_marks()
+        return next((slot.name for slot, a, b in zip(self._optimizers_own, before, now) if a != b), "the optimizer")
 
     def _check(self) -> None:
         for name, module in self._model.named_modules():
@@ -414,8 +431,8 @@ class State:
             self._add(_slot("buffer " + name, lambda v=value: v, lambda _: None, value), "buffer", [name])
 
     def _lay_out_optimizer(self) -> None:
-        state = self._optimizer.state
         created = self._created()
+        state = self._optimizer_state = self._optimizer.state
         self._kept: Dict[Any, set] = {p: set(example) for p, example in created}
         self._group_keys = [set(group) for group in self._optimizer.param_groups]
         for p, example in created:
@@ -483,6 +500,11 @@ class State:
         return created
 
     def _lay_out_scheduler(self) -> None:
+        try:
+            inspect.signature(self._scheduler.step).bind()
+        except TypeError:
+            raise JobError(f"{type(self._scheduler).__name__}.step() needs an argument, which a replica that catches "
+                           "up does not have; use a scheduler whose step() takes none") from None
         self._scheduler_state = self._scheduler.state_dict()
         for name, path, value in _leaves("scheduler", self._scheduler_state):
             if isinstance(value, torch.Tensor):

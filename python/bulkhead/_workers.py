@@ -61,8 +61,8 @@ class Workers:
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
-            raise RuntimeError("a process that loads samples was killed; it may have needed more memory than "
-                               "there was: use fewer workers") from error
+            raise RuntimeError("a process that loads samples was killed or ended itself; it may have needed more "
+                               "memory than there was: use fewer workers, or none to see where it ends") from error
 
     def close(self) -> None:
         self._pool.shutdown(wait=False)

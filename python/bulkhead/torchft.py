@@ -91,8 +91,8 @@ class Manager:
         return round(self._job._samples_of_last / self._job.samples_per_replica) or self._job.replicas
 
     def batches_committed(self) -> int:
-        """Steps times the replicas of the last one; an estimate when replicas came and went."""
-        return self.current_step() * self.num_participants()
+        """Of all replicas. Steps of before this process was started count as if no replica was missing."""
+        return round((self._job._samples_committed or 0) / self._job.samples_per_replica)
 
     def participating_rank(self) -> Optional[int]:
         return self._job.replica

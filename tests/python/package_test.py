@@ -372,12 +372,12 @@ class Said:
         self.figures.append((told.loss, told.tokens, told.domain_loss[0], told.domain_tokens[1]))
 
 
-def job_of(steps, model=None, shard=0, shards=1, whole=False, **options):
+def job_of(steps, model=None, shard=0, shards=1, whole=False, momentum=0.0, **options):
     said = Said(steps, shard, shards)
 
     job = Job(said, 1)
     model = (model or torch.nn.Linear(1, 1, bias=False)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=momentum)
     job.register(model=model, optimizer=optimizer, **options)
     one = torch.ones(1, device=device)
     data = job.dataset({"code": [one * 2] * 3, "web": [one] * 5}, whole=whole)
@@ -506,6 +506,7 @@ class LoopTest(unittest.TestCase):
 
     def test_samples_that_were_not_trained_on_do_not_count(self):
         self.wrong("ended with 0 of 4 samples trained on", lambda step, model, data: None)
+        self.wrong("a loss of type float", lambda step, model, data: [step.backward(1.0) for _ in step.batches(data, 4)])
         self.wrong("a batch had no backward()", lambda step, model, data: list(step.batches(data, 4)))
         self.wrong("backward() without a batch", lambda step, model, data: step.backward(model.weight.sum()))
 
@@ -615,6 +616,45 @@ class LoopTest(unittest.TestCase):
             for step in job:
                 for x in step.batches(data, 4):
                     step.backward(model(x).mean())
+
+    def test_what_a_replica_that_catches_up_would_not_run_is_named(self):
+        def rate(model, optimizer):
+            optimizer.param_groups[0]["lr"] = 0.5
+
+        def loads(model, optimizer):
+            optimizer.load_state_dict(optimizer.state_dict())
+
+        def kept(model, optimizer):
+            optimizer.state[model.weight]["momentum_buffer"].mul_(2)
+
+        inside = ".* changed in the body of the loop"
+        for change, words in ((rate, "group 0.lr" + inside), (kept, "momentum_buffer" + inside),
+                              (loads, "load it before register")):
+            job, said, model, data = job_of([[(0, 0, 4)], [(0, 4, 4)]], momentum=0.9)
+            with self.subTest(words), self.assertRaisesRegex(JobError, words):
+                for number, step in enumerate(job):
+                    for x in step.batches(data, 4):
+                        step.backward(model(x).mean())
+                    if number == 1:
+                        change(model, job._optimizer)
+
+    def test_a_scheduler_that_needs_a_figure_is_refused(self):
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        with self.assertRaisesRegex(JobError, "ReduceLROnPlateau.step.. needs an argument"):
+            State(model, optimizer, plateau)
+
+    def test_a_cause_is_one_line_whatever_the_exception_says(self):
+        for words in ("a\0b", "x\n\ty", "z \udcff", "long " * 1000):
+            try:
+                raise RuntimeError(words)
+            except RuntimeError as error:
+                line = _ends.cause(error)
+            line.encode()
+            self.assertTrue(line.isprintable())
+            self.assertLess(len(line), 600)
+            self.assertRegex(line, "^RuntimeError: .*; at package_test.py:")
 
     def test_datasets_must_be_the_jobs(self):
         job, said, model, data = job_of([])
