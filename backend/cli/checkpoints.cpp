@@ -130,7 +130,8 @@ int importTensors(const Cli& cli, const ImportArguments& arguments) {
                                              {"step", done->step},
                                              {"shards", done->shards},
                                              {"state_hashes", done->hashes},
-                                             {"optimizer", done->optimizer}})
+                                             {"optimizer", done->optimizer},
+                                             {"changed", !done->changed.empty()}})
                                 .c_str());
     else
         std::printf(
@@ -139,6 +140,11 @@ int importTensors(const Cli& cli, const ImportArguments& arguments) {
             done->manifest.c_str(), static_cast<unsigned long long>(done->step), done->shards,
             absl::StrJoin(done->hashes, ",").c_str(), done->optimizer.c_str(), done->shards,
             done->manifest.c_str());
+    if (!done->changed.empty())
+        std::fprintf(stderr,
+                     "%s: its tensors are not those of the state that it names (hash %s): somebody "
+                     "changed them, or the file is damaged; if nobody did, export it again\n",
+                     order.file.c_str(), done->changed.c_str());
     return kOk;
 }
 

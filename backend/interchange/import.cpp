@@ -358,6 +358,11 @@ absl::StatusOr<Imported> importCheckpoint(FileSystem& files, const ImportOrder& 
     }
     if (status.ok()) status = runtime::writeManifest(files, beside, manifest).status();
     if (status.ok()) status = moveIntoPlace(files, beside, order.out, order.replace);
+    const auto said = header->metadata.find(kStateHashKey);
+    const bool isWhole = order.like.empty() && !order.freshOptimizer;
+    if (isWhole && said != header->metadata.end() &&
+        said->second != absl::StrJoin(imported.hashes, ","))
+        imported.changed = said->second;
     if (status.ok()) return imported;
     (void)files.removeFolder(beside);
     return status;

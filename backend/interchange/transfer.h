@@ -52,6 +52,9 @@ struct Imported {
     uint32_t shards = 0;
     std::vector<std::string> hashes;  ///< of the states, by shard
     std::string optimizer;            ///< where it is from, in words
+    /// State hashes that a whole state's file gives for its tensors, when they have others: it was
+    /// changed since it was exported, or is damaged. Empty: they agree, or it gives none.
+    std::string changed;
 };
 
 /// A checkpoint of the same job and step from which a run can begin. InvalidArgument naming file,

@@ -110,6 +110,7 @@ TEST_F(TransferTest, tensorsOfTwoShardsAreOneEachAndComeBackToTheSameStates) {
     const auto imported = importCheckpoint(diskFiles(), back());
     ASSERT_TRUE(imported.ok()) << imported.status();
     EXPECT_EQ(imported->shards, 2u);
+    EXPECT_EQ(imported->changed, "");
     for (const char* file : {"shard-0.state", "shard-1.state", "shard-0.tensors.json"})
         EXPECT_EQ(read(folder_ + "/back/" + file), read(folder_ + "/made/" + file)) << file;
     const auto was = *runtime::readManifest(diskFiles(), manifest_);
@@ -119,6 +120,15 @@ TEST_F(TransferTest, tensorsOfTwoShardsAreOneEachAndComeBackToTheSameStates) {
     EXPECT_EQ(is.files[1].hash, was.files[1].hash);
     EXPECT_EQ(is.run, "imported") << "it is no checkpoint of the run's own";
     EXPECT_THAT(namesIn(folder_), ElementsAre("back", "f.safetensors", "made"));
+
+    setValue("rows", 8.5f);
+    ImportOrder again = back();
+    again.replace = true;
+    const auto changed = importCheckpoint(diskFiles(), again);
+    ASSERT_TRUE(changed.ok()) << "whoever changed it knows why";
+    EXPECT_EQ(changed->changed, metadata.at("bulkhead.state_hash"));
+    again.freshOptimizer = true;
+    EXPECT_EQ(importCheckpoint(diskFiles(), again)->changed, "") << "it is another state anyway";
 }
 
 TEST_F(TransferTest, withoutTheOptimizerItIsTheModelAloneAndNeedsACheckpointLikeIt) {
