@@ -2,6 +2,7 @@
 #include "backend/model/incident_card.h"
 
 #include <algorithm>
+#include <map>
 
 #include "backend/model/command_text.h"
 #include "backend/model/incident_card_parts.h"
@@ -77,16 +78,16 @@ double openReplicaSeconds(const RunState& s, const IncidentCard& card, const Inc
     return (away + i.survivorStallMs * others) / 1000;
 }
 
-/// Incidents of a replica that nobody injected, within the last hour.
-size_t recentLosses(const RunState& s, int32_t replica) {
+/// Incidents that nobody injected within the last hour, by replica.
+std::map<int32_t, size_t> recentLosses(const RunState& s) {
     constexpr double kHourMs = 3'600'000;
-    size_t count = 0;
+    std::map<int32_t, size_t> counts;
     for (size_t k = s.incidents.size(); k-- > 0;) {
         const IncidentView& i = s.incidents[k];
         if (durationMs(i.openedNs, s.lastEventNs) > kHourMs) break;
-        count += i.replica == replica && i.fault == 0;
+        if (i.fault == 0) ++counts[i.replica];
     }
-    return count;
+    return counts;
 }
 
 void adviseOpen(const RunState& s, IncidentCard& card, const IncidentView& i,
@@ -106,9 +107,23 @@ void adviseClosed(const RunState& s, IncidentCard& card, const IncidentView& i) 
     constexpr size_t kOften = 3;
     const ReplicaView* r = findReplica(s, i.replica);
     const NodeView* node = r != nullptr ? findNode(s, r->node) : nullptr;
-    const size_t losses = recentLosses(s, i.replica);
+    const std::map<int32_t, size_t> recent = recentLosses(s);
+    const auto own = recent.find(i.replica);
+    const size_t losses = own == recent.end() ? 0 : own->second;
     if (node == nullptr || node->state != NodeState::kUp || losses < kOften)
         return advise(card, "Nothing: it is over.");
+    // A cordon helps when the node is to blame, and there is another.
+    const bool elsewhere = std::any_of(s.nodes.begin(), s.nodes.end(), [&](const NodeView& n) {
+        return n.node != r->node && n.state == NodeState::kUp;
+    });
+    const bool others = std::any_of(recent.begin(), recent.end(), [&](const auto& other) {
+        return other.first != i.replica && other.second >= kOften;
+    });
+    if (!elsewhere || others)
+        return advise(card, concat("Look for the cause in the program or in what all nodes share: ",
+                                   others ? "replica " : "there is no other node, and replica ",
+                                   i.replica, " was lost ", losses, " times within the last hour",
+                                   others ? ", and others likewise." : "."));
     advise(card,
            concat("Cordon ", r->node, ": replica ", i.replica, " was lost ", losses,
                   " times within the last hour, the last time there."),

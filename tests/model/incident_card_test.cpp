@@ -205,6 +205,7 @@ TEST_F(Cards, nobodyIsSaidToHaveStoodStillForAReplicaThatGaveNoPart) {
 }
 
 TEST_F(Cards, aReplicaThatIsLostOftenHasItsNodeCordoned) {
+    tell(NodeChanged{"node1", "", 6, NodeState::kUp, ""});
     for (uint64_t i = 1; i <= 3; ++i) {
         lose(i, 2);
         recover(i, 2, 1);
@@ -214,6 +215,24 @@ TEST_F(Cards, aReplicaThatIsLostOftenHasItsNodeCordoned) {
     EXPECT_EQ(c.action->kind, ActionKind::kCordon);
     EXPECT_EQ(c.action->node, "node0");
     EXPECT_THAT(c.advice, HasSubstr("3 times"));
+}
+
+TEST_F(Cards, aNodeIsNotBlamedForWhatHappensToAllOrHasNoOther) {
+    const auto loses = [&](int32_t replica, uint64_t first) {
+        for (uint64_t i = first; i < first + 3; ++i) {
+            lose(i, replica);
+            recover(i, replica, 1);
+        }
+    };
+    loses(2, 1);
+    IncidentCard c = card(3);
+    EXPECT_FALSE(c.action.has_value());
+    EXPECT_THAT(c.advice, HasSubstr("there is no other node, and replica 2 was lost 3 times"));
+    tell(NodeChanged{"node1", "", 6, NodeState::kUp, ""});
+    loses(1, 4);
+    c = card(6);
+    EXPECT_FALSE(c.action.has_value());
+    EXPECT_THAT(c.advice, HasSubstr("replica 1 was lost 3 times within the last hour, and others"));
 }
 
 TEST_F(Cards, aFaultThatLastsIsToBeEnded) {
