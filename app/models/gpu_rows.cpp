@@ -41,12 +41,14 @@ QString troubleWords(const model::GpuTroubleView& view) {
         .arg(toQt(model::troubleText(view.trouble)), formatClock(view.timeNs).left(8));
 }
 
-/// Its parts keep together where the line is wrapped.
+/// Ranks on a node are looked for among `candidates`. Its parts keep together where the line is
+/// wrapped.
 QString gpuLine(const model::RunState& state, const model::NodeView& node,
-                const model::GpuSample& gpu) {
+                const model::GpuSample& gpu,
+                const std::vector<const model::RankView*>& candidates) {
     std::vector<RankId> ranks;
-    for (const model::RankView& rank : state.ranks)
-        if (computesOn(rank, node, gpu.gpu)) ranks.push_back(rank.rank);
+    for (const model::RankView* rank : candidates)
+        if (computesOn(*rank, node, gpu.gpu)) ranks.push_back(rank->rank);
     const auto percent = [](double value) { return formatShare(value / 100); };
     QStringList parts = {tr("%1 busy").arg(formatOptional(gpu.busyPercent, percent)),
                          tr("%1 of %2")
@@ -68,6 +70,14 @@ QString gpuLine(const model::RunState& state, const model::NodeView& node,
              parts.join(QStringLiteral(", ")));
 }
 
+std::vector<const model::RankView*> ranksOn(const model::RunState& state,
+                                            const std::set<std::string_view>& nodes) {
+    std::vector<const model::RankView*> there;
+    for (const model::RankView& rank : state.ranks)
+        if (nodes.contains(rank.node)) there.push_back(&rank);
+    return there;
+}
+
 }  // namespace
 
 QString ranksInWords(const std::vector<RankId>& ranks) {
@@ -82,33 +92,47 @@ QString ranksInWords(const std::vector<RankId>& ranks) {
 QStringList gpuLines(const model::RunState& state, const model::NodeView& node) {
     if (!node.sample || node.sample->gpus.empty())
         return {tr("GPUs: %1 (%2)").arg(noFigure(), toQt(model::whyNoGpus(node)).toHtmlEscaped())};
+    const auto there = ranksOn(state, {node.node});
     QStringList lines;
     for (const bool troubled : {true, false})
         for (const model::GpuSample& gpu : node.sample->gpus)
             if ((troubleOf(state, node, gpu) != nullptr) == troubled)
-                lines << gpuLine(state, node, gpu);
+                lines << gpuLine(state, node, gpu, there);
     return lines;
 }
 
 QStringList gpuLines(const model::RunState& state, int replica, int shard) {
     constexpr size_t kMost = 32;
+    // The replica's own ranks, of very many.
     std::set<std::pair<std::string_view, uint32_t>> used;
-    for (const model::RankView& rank : state.ranks)
-        if (rank.rank.replica == replica && (shard < 0 || rank.rank.shard == shard) &&
-            rank.pid != 0)
-            for (const uint32_t gpu : rank.gpus) used.emplace(rank.node, gpu);
-    QStringList lines;
+    auto rank = std::lower_bound(
+        state.ranks.begin(), state.ranks.end(), RankId{replica, std::max(shard, 0)},
+        [](const model::RankView& view, const RankId& id) { return view.rank < id; });
+    for (; rank != state.ranks.end() && rank->rank.replica == replica &&
+           (shard < 0 || rank->rank.shard == shard);
+         ++rank)
+        if (rank->pid != 0)
+            for (const uint32_t gpu : rank->gpus) used.emplace(rank->node, gpu);
+    std::vector<std::pair<const model::NodeView*, const model::GpuSample*>> shown;
+    std::set<std::string_view> nodes;
     size_t more = 0;
-    for (const model::NodeView& node : state.nodes) {
-        if (!node.sample) continue;
-        for (const model::GpuSample& gpu : node.sample->gpus) {
-            if (!used.contains({node.node, gpu.gpu})) continue;
-            if (static_cast<size_t>(lines.size()) < kMost)
-                lines << gpuLine(state, node, gpu);
-            else
+    const model::NodeView* node = nullptr;
+    for (const auto& [name, index] : used) {
+        if (node == nullptr || node->node != name) node = model::findNode(state, name);
+        if (node == nullptr || !node->sample) continue;
+        for (const model::GpuSample& gpu : node->sample->gpus) {
+            if (gpu.gpu != index) continue;
+            if (shown.size() == kMost) {
                 ++more;
+                continue;
+            }
+            shown.emplace_back(node, &gpu);
+            nodes.insert(node->node);
         }
     }
+    const auto there = ranksOn(state, nodes);
+    QStringList lines;
+    for (const auto& [on, gpu] : shown) lines << gpuLine(state, *on, *gpu, there);
     if (more > 0) lines << tr("and %1 GPUs more").arg(formatCount(more));
     return lines;
 }

@@ -57,19 +57,19 @@ void clearFigures(RankView& view) {
 /// False: no such node, or more GPUs than a node has.
 bool take(RunState& s, int64_t at, const NodeSample& sample) {
     const std::string name = text(sample.node);
-    for (NodeView& node : s.nodes) {
-        if (node.node != name) continue;
-        // The last words of an agent that has gone may come after it.
-        if (node.state == NodeState::kLost) return true;
-        if (sample.gpus.size() > Limits::kGpusPerNode) return false;
-        node.sample = sample;
-        node.sample->node = name;
-        node.sample->noGpus = text(sample.noGpus);
-        for (GpuSample& gpu : node.sample->gpus) gpu.name = text(gpu.name);
-        node.sampledNs = at;
-        return true;
-    }
-    return false;
+    const auto node =
+        std::lower_bound(s.nodes.begin(), s.nodes.end(), name,
+                         [](const NodeView& n, const std::string& k) { return n.node < k; });
+    if (node == s.nodes.end() || node->node != name) return false;
+    // The last words of an agent that has gone may come after it.
+    if (node->state == NodeState::kLost) return true;
+    if (sample.gpus.size() > Limits::kGpusPerNode) return false;
+    node->sample = sample;
+    node->sample->node = name;
+    node->sample->noGpus = text(sample.noGpus);
+    for (GpuSample& gpu : node->sample->gpus) gpu.name = text(gpu.name);
+    node->sampledNs = at;
+    return true;
 }
 
 }  // namespace
