@@ -7,17 +7,23 @@
 #include <QLabel>
 #include <QPlainTextEdit>
 #include <QScrollArea>
+#include <QSettings>
 #include <QSplitter>
+#include <QStackedWidget>
+#include <QTimer>
 #include <QToolButton>
 #include <QTreeView>
 #include <array>
+#include <utility>
 
 #include "app/models/event_text.h"
 #include "app/models/gpu_rows.h"
 #include "app/models/labels.h"
 #include "app/models/roles.h"
 #include "app/models/units.h"
+#include "app/views/fleet_map_panel.h"
 #include "app/views/job_commands.h"
+#include "app/widgets/elided_label.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
 
@@ -106,6 +112,10 @@ QString nodeDetail(const model::RunState& state, const model::NodeView& n) {
 /// Replicas of more ranks than these in all are opened one by one, by whoever wants to see them.
 constexpr size_t kMostExpanded = 4096;
 
+/// A fleet of so many ranks is shown as a map until the operator chooses.
+constexpr size_t kLeastOfAMap = 256;
+const QString kShownSetting = QStringLiteral("fleet/shown");
+
 /// With each sample of the fleet every figure is another. Qt would look for the place of each row
 /// of them on the screen, of which a few are there.
 class FleetTree final : public QTreeView {
@@ -121,12 +131,15 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("fleet"), tr("Fleet"), parent),
       model_(context.feed),
       tree_(new FleetTree),
-      target_(new QLabel),
+      panel_(new FleetMapPanel(context.settings)),
+      pages_(new QStackedWidget),
+      target_(new ElidedLabel),
       detail_(new QLabel),
       output_(new QPlainTextEdit) {
     tree_->setModel(&model_);
     styleTree(tree_, tr("Replicas, ranks and nodes"));
     tree_->setContextMenuPolicy(Qt::ActionsContextMenu);
+    panel_->map().setContextMenuPolicy(Qt::ActionsContextMenu);
     const std::array<int, FleetModel::kColumns> widths = {112, 112, 56, 56, 108, 104,
                                                           100, 64,  84, 64, 76,  48};
     for (int i = 0; i < FleetModel::kColumns; ++i)
@@ -153,14 +166,25 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
     below->addWidget(output_);
     below->setSizes({420, 420});
     auto* body = new QSplitter(Qt::Vertical);
-    body->addWidget(tree_);
+    pages_->addWidget(tree_);
+    pages_->addWidget(panel_);
+    body->addWidget(pages_);
     body->addWidget(below);
     body->setStretchFactor(0, 1);
     body->setSizes({340, 96});
     setBody(body);
+    addSwitch();
     addActions();
+    turnTo(false);
     connect(tree_->selectionModel(), &QItemSelectionModel::currentChanged, this,
-            &FleetView::refreshDetail);
+            [this](const QModelIndex& now) {
+                if (marking_ || !now.isValid()) return;
+                const int replica = now.data(kReplicaRole).toInt();
+                setSelected(replica, now.data(kShardRole).toInt(),
+                            replica < 0 ? now.data(kNodeRole).toString() : QString());
+            });
+    connect(panel_, &FleetMapPanel::picked, this, &FleetView::select);
+    connect(panel_, &FleetMapPanel::nodePicked, this, &FleetView::selectNode);
     connect(&model_, &QAbstractItemModel::modelReset, this, [this] {
         if (context_.feed.state().ranks.size() <= kMostExpanded) tree_->expandAll();
     });
@@ -183,6 +207,7 @@ void FleetView::addActions() {
                                  [this, kind = entry.kind] { actOnSelected(kind); });
         buttons_.push_back(addButton(action, tr2(entry.face)));
         tree_->addAction(action);
+        panel_->map().addAction(action);
     }
     QAction* fault = context_.actions.add(
         QStringLiteral("replica.fault"), tr("Fleet"), tr("Fault for selection\u2026"),
@@ -191,33 +216,111 @@ void FleetView::addActions() {
         [this] { Q_EMIT faultWanted(selectedReplica(), selectedShard(), selectedNode()); });
     addButton(fault, tr("Fault"));
     tree_->addAction(fault);
+    panel_->map().addAction(fault);
+}
+
+/// A button for each of the two, of which the one in use is pressed.
+void FleetView::addSwitch() {
+    ActionRegistry& a = context_.actions;
+    auto* both = new QHBoxLayout;
+    both->setSpacing(0);
+    controls()->addLayout(both);
+    const auto add = [&](const char* id, const QString& title, const QString& hint,
+                         const char* keys, const QString& face, bool map) {
+        QAction* action =
+            a.add(QString::fromLatin1(id), tr("Fleet"), title, hint,
+                  QKeySequence(QString::fromLatin1(keys)), [this, map] { choose(map); });
+        action->setCheckable(true);
+        QToolButton* button = addButton(action, face);
+        button->setObjectName(QStringLiteral("Switch"));
+        both->addWidget(button);
+    };
+    add("fleet.map", tr("Fleet as a map"), tr("All ranks on one screen, coloured by a figure"),
+        "Ctrl+B", tr("Map"), true);
+    add("fleet.table", tr("Fleet as a table"), tr("The same in rows, with all figures"),
+        "Ctrl+Alt+B", tr("Table"), false);
+    a.add(QStringLiteral("fleet.find"), tr("Fleet"), tr("Find a rank on the map"),
+          tr("By its name, its replica or its node"), QKeySequence(QStringLiteral("Ctrl+Alt+G")),
+          [this] {
+              choose(true);
+              panel_->focusFind();
+          });
+    a.add(QStringLiteral("fleet.worst"), tr("Fleet"), tr("Go to the next worst rank"),
+          tr("By the figure that colours the map"), QKeySequence(QStringLiteral("Ctrl+Alt+W")),
+          [this] {
+              choose(true);
+              panel_->goToNextWorst();
+          });
+}
+
+bool FleetView::showsMap() const {
+    return pages_->currentWidget() == panel_;
+}
+
+void FleetView::choose(bool map) {
+    context_.settings.setValue(kShownSetting,
+                               map ? QStringLiteral("map") : QStringLiteral("table"));
+    turnTo(map);
+    if (hasContent()) fillShown();
+}
+
+void FleetView::turnTo(bool map) {
+    context_.actions.find(QStringLiteral("fleet.map"))->setChecked(map);
+    context_.actions.find(QStringLiteral("fleet.table"))->setChecked(!map);
+    const QWidget* before = pages_->currentWidget();
+    const QWidget* focus = window()->focusWidget();
+    const bool hadFocus = focus != nullptr && (before == focus || before->isAncestorOf(focus));
+    pages_->setCurrentIndex(map ? 1 : 0);
+    if (hadFocus && before != pages_->currentWidget()) focusTarget()->setFocus();
 }
 
 QWidget* FleetView::focusTarget() {
-    return tree_;
+    return showsMap() ? static_cast<QWidget*>(&panel_->map()) : tree_;
 }
 
 int FleetView::selectedReplica() const {
-    const QModelIndex index = tree_->currentIndex();
-    return index.isValid() ? index.data(kReplicaRole).toInt() : -1;
+    return replica_;
 }
 
 int FleetView::selectedShard() const {
-    const QModelIndex index = tree_->currentIndex();
-    return index.isValid() ? index.data(kShardRole).toInt() : -1;
+    return shard_;
 }
 
 QString FleetView::selectedNode() const {
-    const QModelIndex index = tree_->currentIndex();
-    return index.isValid() ? index.data(kNodeRole).toString() : QString();
+    if (replica_ < 0) return node_;
+    const model::RunState& state = context_.feed.state();
+    const model::RankView* rank =
+        shard_ < 0 ? nullptr : model::findRank(state, RankId{replica_, shard_});
+    if (rank != nullptr && !rank->node.empty()) return toQt(rank->node);
+    const model::ReplicaView* replica = model::findReplica(state, replica_);
+    return replica == nullptr ? QString() : toQt(replica->node);
 }
 
 void FleetView::select(int replica, int shard) {
-    tree_->setCurrentIndex(model_.indexOf(replica, shard));
+    setSelected(replica, shard, {});
 }
 
 void FleetView::selectNode(const QString& node) {
-    tree_->setCurrentIndex(model_.indexOf(node));
+    setSelected(-1, -1, node);
+}
+
+void FleetView::setSelected(int replica, int shard, const QString& node) {
+    replica_ = replica;
+    shard_ = shard;
+    node_ = node;
+    markSelected();
+    refreshDetail();
+}
+
+void FleetView::markSelected() {
+    panel_->map().setSelected(replica_, shard_, node_);
+    if (showsMap()) return;  // its rows are those of when it was last in front
+    const QModelIndex row =
+        replica_ >= 0 ? model_.indexOf(replica_, shard_) : model_.indexOf(node_);
+    if (row == tree_->currentIndex().siblingAtColumn(0)) return;
+    marking_ = true;
+    tree_->setCurrentIndex(row);
+    marking_ = false;
 }
 
 void FleetView::actOnSelected(model::ActionKind kind) {
@@ -253,17 +356,41 @@ void FleetView::enableActions() {
 void FleetView::refresh() {
     if (context_.feed.revisions().fleet == drawn_.fleet) return;
     drawn_ = context_.feed.revisions();
-    const int replica = selectedReplica();
-    const int shard = selectedShard();
-    const QString node = selectedNode();
-    model_.refresh();
-    tree_->setColumnHidden(FleetModel::kGpu, !model_.hasGpu());
-    if (!tree_->currentIndex().isValid()) {
-        if (replica < 0 && !node.isEmpty())
-            selectNode(node);
-        else
-            select(std::max(replica, 0), replica < 0 ? -1 : shard);
+    const QString wanted = context_.settings.value(kShownSetting).toString();
+    const model::RunState& state = context_.feed.state();
+    turnTo(wanted.isEmpty() ? state.ranks.size() >= kLeastOfAMap : wanted == u"map");
+    keepSelection();
+    if (!showsMap()) return fillShown();
+    // Folding in the sample of a large fleet took long enough: events come first.
+    if (std::exchange(filling_, true)) return;
+    QTimer::singleShot(0, this, [this] {
+        filling_ = false;
+        fillShown();
+    });
+}
+
+/// Lets go of what this run does not have; something is selected where there is anything.
+void FleetView::keepSelection() {
+    const model::RunState& state = context_.feed.state();
+    if (model::findReplica(state, replica_) == nullptr) replica_ = shard_ = -1;
+    if (model::findRank(state, RankId{replica_, shard_}) == nullptr) shard_ = -1;
+    if (model::findNode(state, node_.toStdString()) == nullptr) node_.clear();
+    if (replica_ < 0 && node_.isEmpty() && !state.replicas.empty())
+        replica_ = state.replicas.front().replica;
+}
+
+/// Only what is in front is kept up to date.
+void FleetView::fillShown() {
+    const model::RunState& state = context_.feed.state();
+    if (showsMap()) {
+        panel_->setFleet(state, context_.feed.unseenMs());
+    } else {
+        marking_ = true;
+        model_.refresh();
+        marking_ = false;
+        tree_->setColumnHidden(FleetModel::kGpu, !model_.hasGpu());
     }
+    markSelected();
     refreshDetail();
 }
 

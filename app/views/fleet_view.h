@@ -8,12 +8,16 @@
 
 class QLabel;
 class QPlainTextEdit;
+class QStackedWidget;
 class QToolButton;
 class QTreeView;
 
 namespace bulkhead::ui {
 
-/// Every replica and rank, and the nodes they run on; select one and act on it.
+class FleetMapPanel;
+
+/// Every replica and rank, and the nodes they run on, as a map or as a table; select one and act on
+/// it. Both show the same selection. Until the operator chooses, a large fleet is a map.
 class FleetView final : public View {
     Q_OBJECT
   public:
@@ -27,6 +31,10 @@ class FleetView final : public View {
     QString selectedNode() const;
     void select(int replica, int shard = -1);
     void selectNode(const QString& node);
+    /// Remembered for the next run and the next start.
+    void choose(bool map);
+    bool showsMap() const;
+    FleetMapPanel& mapPanel() { return *panel_; }
 
   Q_SIGNALS:
     /// The operator wants to compose a fault for the selected target.
@@ -37,6 +45,12 @@ class FleetView final : public View {
 
   private:
     void addActions();
+    void addSwitch();
+    void turnTo(bool map);
+    void keepSelection();
+    void fillShown();
+    void setSelected(int replica, int shard, const QString& node);
+    void markSelected();
     void actOnSelected(model::ActionKind kind);
     void refreshDetail();
     void refreshOutput();
@@ -45,10 +59,17 @@ class FleetView final : public View {
 
     FleetModel model_;
     QTreeView* tree_;
+    FleetMapPanel* panel_;
+    QStackedWidget* pages_;
     QLabel* target_;
     std::vector<QToolButton*> buttons_;
     QLabel* detail_;
     QPlainTextEdit* output_;
+    int replica_ = -1;  ///< selected
+    int shard_ = -1;
+    QString node_;          ///< selected, where no replica is
+    bool marking_ = false;  ///< the table is being told of the selection, and does not tell of it
+    bool filling_ = false;  ///< it is due to be shown
     uint64_t outputTotal_ = 0;
     int outputReplica_ = -2;
     int outputShard_ = -2;

@@ -38,7 +38,7 @@ MainWindow::MainWindow(Parts parts, QWidget* parent)
       recents_(parts.settings),
       commands_(new JobCommands(parts.session, parts.confirmer, this)),
       context_{parts.feed, parts.cursor, parts.session, parts.actions, parts.confirmer, *commands_,
-               parts.prices},
+               parts.settings, parts.prices},
       strip_(nullptr),
       docks_(*this) {
     setWindowTitle(tr("Bulkhead"));

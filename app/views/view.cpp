@@ -15,11 +15,11 @@ namespace {
 
 constexpr int kHeaderHeight = 40;
 
-/// A dock asks its title bar for its size hint and nothing else.
+/// A dock asks its title bar for its size hint and nothing else, as the least it may have.
 class HeaderStrip final : public QWidget {
   public:
     using QWidget::QWidget;
-    QSize sizeHint() const override { return {QWidget::sizeHint().width(), kHeaderHeight}; }
+    QSize sizeHint() const override { return minimumSizeHint(); }
     QSize minimumSizeHint() const override {
         return {QWidget::minimumSizeHint().width(), kHeaderHeight};
     }

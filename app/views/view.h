@@ -12,6 +12,7 @@
 
 class QHBoxLayout;
 class QLabel;
+class QSettings;
 class QStackedLayout;
 class QToolButton;
 
@@ -27,6 +28,7 @@ struct ViewContext {
     ActionRegistry& actions;
     Confirmer& confirmer;
     JobCommands& commands;
+    QSettings& settings;
     model::Prices prices = {};  ///< of what lost time costs
 };
 

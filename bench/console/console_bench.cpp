@@ -8,6 +8,7 @@
 #include <QTimer>
 
 #include "app/views/dock_layout.h"
+#include "bench/console/fleet_map.h"
 #include "bench/console/large_runs.h"
 #include "bench/report.h"
 #include "tests/app/support/console.h"
@@ -68,13 +69,20 @@ int main(int argc, char** argv) {
     bench::Place place;
     CLI::App line("What the console costs");
     std::string file;
+    bool mapOnly = false;
     int replaySeconds = 30;
     bench::addPlace(line, place);
     line.add_option("--open", file, "only open this run file, and print what it cost");
     line.add_option("--replay", replaySeconds, "seconds of the long run at 100x; 1800 for the bar");
+    line.add_flag("--map", mapOnly, "only the map of a large fleet");
     CLI11_PARSE(line, argc, argv);
     ui::Theme theme(app, ui::Scheme::kDark);
     if (!file.empty()) return bench::openLargeRun(QString::fromStdString(file), replaySeconds);
+    if (mapOnly) {
+        bench::Report report("console_map", {});
+        bench::measureFleetMap(report);
+        return report.finish(place.out);
+    }
     test::Console console;
     QElapsedTimer attach;
     attach.start();
@@ -101,6 +109,7 @@ int main(int argc, char** argv) {
     }
     report.atMost("console with Fleet and Training at 10 Hz", main, 15, "% of one core");
     report.atMost("attach to first full picture", attachS, 1, "s");
+    bench::measureFleetMap(report);
     bench::measureLargeRuns(report, place, replaySeconds);
     return report.finish(place.out);
 }

@@ -6,11 +6,13 @@
 #include <QImage>
 
 #include "app/models/expert_grid.h"
+#include "app/widgets/fleet_map.h"
 #include "app/widgets/heat_map.h"
 #include "app/widgets/incident_bars.h"
 #include "app/widgets/lane_timeline.h"
 #include "app/widgets/theme.h"
 #include "tests/app/support/console.h"
+#include "tests/app/support/made_fleet.h"
 
 /// Painted widgets against pictures kept beside this file. BULKHEAD_GOLDEN_WRITE=1 renews them;
 /// look at every one before committing it.
@@ -121,6 +123,20 @@ TEST_P(Golden, HeatMap) {
     HeatMap map;
     map.set(expertGrid(state, LoadWindow::kTotal, 0));
     compare(map, "heat-map", {640, 220});
+}
+
+TEST_P(Golden, FleetMapOfFewRanks) {
+    FleetMap map;
+    map.setFleet(test::madeFleet({2, 2, 2}), FleetFigure::kState);
+    map.setSelected(0, 1);
+    compare(map, "fleet-map-few", {640, 260});
+}
+
+TEST_P(Golden, FleetMapOfThousandsOfRanks) {
+    FleetMap map;
+    map.setFleet(test::madeFleet({12, 1024, 8}), FleetFigure::kThroughput);
+    map.setSelected(0, 1);
+    compare(map, "fleet-map-many", {900, 420});
 }
 
 TEST_P(Golden, IncidentPhases) {

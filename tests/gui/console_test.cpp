@@ -93,8 +93,8 @@ TEST(Console, APageBehindAnotherDoesNothingUntilItsTabIsChosen) {
     test::Console console(5);
     QMainWindow window;
     JobCommands commands(*console.session, console.confirmer, &window);
-    ViewContext context{console.feed,    console.cursor,    *console.session,
-                        console.actions, console.confirmer, commands};
+    ViewContext context{console.feed,      console.cursor, *console.session, console.actions,
+                        console.confirmer, commands,       *console.settings};
     auto* front = new CountedPage(context, "front", "Front");
     auto* behind = new CountedPage(context, "behind", "Behind");
     DockLayout docks(window);
@@ -233,6 +233,7 @@ TEST(Console, AFailedGpuIsSaidUntilItsNodeIsSeenTo) {
 
 TEST(Console, ReplicasOfVeryManyRanksAreOpenedWhenAsked) {
     test::Console console(3);
+    console.view<FleetView>().choose(false);
     auto* tree = console.view<FleetView>().findChild<QTreeView*>();
     const auto isOpen = [&] { return tree->isExpanded(tree->model()->index(0, 0)); };
     EXPECT_TRUE(isOpen());

@@ -8,6 +8,7 @@
 #include <QTest>
 #include <cmath>
 
+#include "app/widgets/fleet_map.h"
 #include "app/widgets/table_style.h"
 #include "tests/app/support/console.h"
 
@@ -65,6 +66,17 @@ TEST_P(Look, MarksLinesAndFocusStandOut) {
     for (const QColor& line : t.series) EXPECT_GE(contrast(line, t.surface), 3);
     EXPECT_GE(contrast(t.stall, t.surface), 3);
     EXPECT_GE(contrast(t.accent, t.surface), 3);
+}
+
+TEST_P(Look, EveryShadeOfTheFleetMapStandsOut) {
+    theme().setScheme(GetParam());
+    for (const QColor& shade : FleetMap::shades()) EXPECT_GE(contrast(shade, t.surface), 3);
+    for (int i = 0; i < kRankConditions; ++i) {
+        const QColor color = FleetMap::colorOf(static_cast<RankCondition>(i));
+        EXPECT_GE(contrast(color, t.surface), 3) << i;
+        EXPECT_GE(contrast(inkOn(color), color), 4.5) << i;
+    }
+    theme().setScheme(Scheme::kDark);
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, Look, testing::Values(Scheme::kDark, Scheme::kLight));

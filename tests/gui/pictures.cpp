@@ -4,6 +4,7 @@
 #include <QCommandLineParser>
 #include <QDialog>
 #include <QDir>
+#include <QLineEdit>
 #include <QSpinBox>
 #include <QTabWidget>
 #include <QTest>
@@ -13,11 +14,13 @@
 #include "app/views/audit_view.h"
 #include "app/views/experts_view.h"
 #include "app/views/faults_view.h"
+#include "app/views/fleet_map_panel.h"
 #include "app/views/fleet_view.h"
 #include "app/views/job_commands.h"
 #include "app/views/placement_view.h"
 #include "app/views/screenshots.h"
 #include "tests/app/support/console.h"
+#include "tests/app/support/made_fleet.h"
 #include "tests/app/support/sample_campaign.h"
 
 namespace {
@@ -247,6 +250,54 @@ int grabGpus(test::Console& console, const QString& folder) {
     return grab(console, folder, QStringLiteral("gpus"));
 }
 
+/// The Fleet page as a map: by each figure, zoomed in, searched, and in its usual dock.
+int grabMap(test::Console& console, const QString& folder, const QString& size) {
+    const QStringList sides = size.split(u'x');
+    QDir().mkpath(folder);
+    auto state = std::make_shared<model::RunState>(
+        test::madeFleet({sides.value(0).toInt(), sides.value(1).toInt(), sides.value(2).toInt()}));
+    state->seq = console.feed.state().seq + 1;
+    console.log->run.onSnapshot(console.log->state = state);
+    const bool there = QTest::qWaitFor(
+        [&] { return console.feed.state().ranks.size() == state->ranks.size(); }, 20'000);
+    const auto picture = [&](const QString& name) {
+        for (const ui::Scheme scheme : {ui::Scheme::kDark, ui::Scheme::kLight}) {
+            ui::theme().setScheme(scheme);
+            // A run of which nothing comes is shown as unknown.
+            console.log->run.onSnapshot(state);
+            (void)QTest::qWaitFor([&] { return !console.session->status().unknown; });
+            console.settle();
+            const char* word = scheme == ui::Scheme::kDark ? "dark" : "light";
+            console.window->grab().save(
+                QStringLiteral("%1/%2-%3.png").arg(folder, name, QLatin1String(word)));
+        }
+    };
+    auto& page = console.view<ui::FleetView>();
+    page.choose(true);
+    page.select(0, 1);
+    picture(QStringLiteral("map-dock"));
+    console.window->layout().toggleOnly(&page);
+    auto* figure = page.mapPanel().findChild<QComboBox*>();
+    for (int i = 0; i < figure->count(); ++i) {
+        figure->setCurrentIndex(i);
+        Q_EMIT figure->activated(i);
+        picture(QStringLiteral("map-%1").arg(i));
+    }
+    figure->setCurrentIndex(1);
+    Q_EMIT figure->activated(1);
+    ui::FleetMap& map = page.mapPanel().map();
+    for (int zoom = 1; zoom < map.layoutOfMap().levels(); zoom += 3) {
+        map.showAll();
+        map.zoom(zoom);
+        map.reveal({0, 1});
+        picture(QStringLiteral("map-zoom-%1").arg(zoom));
+    }
+    map.showAll();
+    page.mapPanel().findChild<QLineEdit*>()->setText(QStringLiteral("r1"));
+    picture(QStringLiteral("map-find"));
+    return there ? 0 : 1;
+}
+
 }  // namespace
 
 /// Pictures of every view on the made-up run, for judging the design without a daemon.
@@ -260,6 +311,8 @@ int main(int argc, char** argv) {
         {{"steps", "of the run (46: an incident goes on)", "n", "94"},
          {"width", "of the window", "px", "1600"},
          {"height", "of the window", "px", "1000"},
+         {"map", "of a fleet of so many replicas, ranks and GPUs per node: the Fleet page",
+          "12x8192x8"},
          {"recording", "of routing: the Experts page's tabs of it", "file"},
          {"state",
           "live, empty, lost, dialogs, campaign, verdict, plan, search, pins, gpus, or audit",
@@ -287,6 +340,7 @@ int main(int argc, char** argv) {
     if (state == u"plan") return grabPlan(console, folder);
     if (state == u"search") return grabSearch(console, folder);
     if (state == u"pins") return grabPins(console, folder);
+    if (parser.isSet("map")) return grabMap(console, folder, parser.value("map"));
     if (parser.isSet("recording")) return grabStudy(console, folder, parser.value("recording"));
     if (state == u"dialogs") {
         ui::DialogConfirmer confirmer;
