@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kCoolCelsius = 60;
+constexpr double kCoolCelsius = 70;
 constexpr double kHotCelsius = 90;
 constexpr double kFullLoad = 100;
 constexpr double kIdleLoad = 50;
@@ -245,11 +245,6 @@ float FleetScale::badnessOf(double value) const {
     return static_cast<float>(std::clamp((value - low) / (high - low), 0.0, 1.0));
 }
 
-size_t FleetFigures::known() const {
-    return static_cast<size_t>(
-        std::count_if(badness.begin(), badness.end(), [](float b) { return b >= 0; }));
-}
-
 FleetFigures fleetFigures(const model::RunState& state, const FleetShape& shape, FleetFigure figure,
                           double unseenMs) {
     FleetFigures out;
@@ -283,6 +278,8 @@ FleetFigures fleetFigures(const model::RunState& state, const FleetShape& shape,
             out.badness[place] = badness(out.conditions[place]);
         else if (!std::isnan(out.values[place]))
             out.badness[place] = out.scale.badnessOf(out.values[place]);
+        out.known += out.badness[place] >= 0;
+        ++out.counts[static_cast<size_t>(out.conditions[place])];
     }
     return out;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <QString>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -66,7 +67,8 @@ struct FleetFigures {
     std::vector<float> values;   ///< NaN: no figure; infinite: no error so far
     std::vector<float> badness;  ///< 0..1, kNone without figure
     std::vector<RankCondition> conditions;
-    size_t known() const;
+    size_t known = 0;                              ///< ranks with a figure
+    std::array<size_t, kRankConditions> counts{};  ///< ranks by condition
 };
 /// `unseenMs`: see RunFeed.
 FleetFigures fleetFigures(const model::RunState& state, const FleetShape& shape, FleetFigure figure,

@@ -10,11 +10,9 @@
 #include <QSettings>
 #include <QSplitter>
 #include <QStackedWidget>
-#include <QTimer>
 #include <QToolButton>
 #include <QTreeView>
 #include <array>
-#include <utility>
 
 #include "app/models/event_text.h"
 #include "app/models/gpu_rows.h"
@@ -114,6 +112,7 @@ constexpr size_t kMostExpanded = 4096;
 
 /// A fleet of so many ranks is shown as a map until the operator chooses.
 constexpr size_t kLeastOfAMap = 256;
+constexpr int kBreathMs = 25;  // longer than what is left to do with the events that came
 const QString kShownSetting = QStringLiteral("fleet/shown");
 
 /// With each sample of the fleet every figure is another. Qt would look for the place of each row
@@ -183,6 +182,9 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
                 setSelected(replica, now.data(kShardRole).toInt(),
                             replica < 0 ? now.data(kNodeRole).toString() : QString());
             });
+    fill_.setSingleShot(true);
+    fill_.setInterval(kBreathMs);
+    connect(&fill_, &QTimer::timeout, this, &FleetView::fillShown);
     connect(panel_, &FleetMapPanel::picked, this, &FleetView::select);
     connect(panel_, &FleetMapPanel::nodePicked, this, &FleetView::selectNode);
     connect(&model_, &QAbstractItemModel::modelReset, this, [this] {
@@ -361,12 +363,8 @@ void FleetView::refresh() {
     turnTo(wanted.isEmpty() ? state.ranks.size() >= kLeastOfAMap : wanted == u"map");
     keepSelection();
     if (!showsMap()) return fillShown();
-    // Folding in the sample of a large fleet took long enough: events come first.
-    if (std::exchange(filling_, true)) return;
-    QTimer::singleShot(0, this, [this] {
-        filling_ = false;
-        fillShown();
-    });
+    // Folding in the sample of a large fleet took long enough: whatever waits comes first.
+    if (!fill_.isActive()) fill_.start();
 }
 
 /// Lets go of what this run does not have; something is selected where there is anything.

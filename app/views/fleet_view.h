@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #pragma once
 
+#include <QTimer>
 #include <vector>
 
 #include "app/models/fleet_model.h"
@@ -69,7 +70,7 @@ class FleetView final : public View {
     int shard_ = -1;
     QString node_;          ///< selected, where no replica is
     bool marking_ = false;  ///< the table is being told of the selection, and does not tell of it
-    bool filling_ = false;  ///< it is due to be shown
+    QTimer fill_;           ///< runs while the map is due to be filled
     uint64_t outputTotal_ = 0;
     int outputReplica_ = -2;
     int outputShard_ = -2;

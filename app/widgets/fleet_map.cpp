@@ -13,8 +13,10 @@
 namespace bulkhead::ui {
 namespace {
 
-constexpr int kMostTiles = 320;  // 80 MB at the usual pixel ratio
-constexpr double kTurn = 0.6;  // of the scale, where the calm half ends
+constexpr int kMostTiles = 320;       // 80 MB at the usual pixel ratio
+constexpr double kTurn = 0.6;         // of the scale, where the calm half ends
+constexpr double kQuietInDark = 0.6;  // share of its colour, still 3:1 on the ground
+constexpr double kQuietInLight = 0.7;
 constexpr int kWheelStep = 120;
 
 }  // namespace
@@ -43,7 +45,9 @@ QColor FleetMap::colorOf(RankCondition condition) {
     using enum model::ReplicaState;
     switch (condition) {
         case RankCondition::kTraining:
-            return t.of(kTraining);
+            // Nearly all of them: quieter than elsewhere, so that the others are seen first.
+            return blend(t.surface, t.of(kTraining),
+                         theme().scheme() == Scheme::kDark ? kQuietInDark : kQuietInLight);
         case RankCondition::kJoining:
             return t.of(kProven);
         case RankCondition::kReplaying:

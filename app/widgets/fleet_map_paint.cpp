@@ -263,9 +263,7 @@ void FleetMap::paintSelection(QPainter& painter) const {
 }
 
 int FleetMap::paintStates(QPainter& painter, QRect line) const {
-    std::array<size_t, kRankConditions> counts{};
-    for (const RankCondition condition : figures_.conditions)
-        ++counts[static_cast<size_t>(condition)];
+    const auto& counts = figures_.counts;
     const Tokens& t = theme().tokens();
     int x = line.left();
     for (size_t i = kRankConditions; i-- > 0;) {
@@ -315,7 +313,7 @@ int FleetMap::paintScale(QPainter& painter, QRect line) const {
                          shades[static_cast<size_t>(i) * kShades / kScale]);
     x += kScale + Space::kOne;
     write((falls ? atMost : atLeast) + figureWords(figures_.figure, scale.worst), t.text);
-    const size_t unknown = figures_.badness.size() - figures_.known();
+    const size_t unknown = figures_.badness.size() - figures_.known;
     if (unknown > 0) {
         x += Space::kOne;
         const QRect swatch(x, line.center().y() - kSwatch / 2 + 1, kSwatch, kSwatch);

@@ -165,8 +165,11 @@ bool fold(RunState& s, int64_t at, const FleetSampled& e) {
     if (e.ranks.size() > Limits::kRanks || e.nodes.size() > Limits::kNodes) return false;
     bool allGood = true;
     for (const NodeSample& sample : e.nodes) allGood = take(s, at, sample) && allGood;
+    size_t next = 0;  // samples come in the order of the ranks, mostly of all of them
     for (const RankSample& sample : e.ranks) {
-        RankView* view = rankOf(s, sample.rank);
+        const bool inOrder = next < s.ranks.size() && s.ranks[next].rank == sample.rank;
+        RankView* view = inOrder ? &s.ranks[next] : rankOf(s, sample.rank);
+        if (view) next = static_cast<size_t>(view - s.ranks.data()) + 1;
         if (!view) {
             allGood = false;
         } else if (sample.incarnation >= view->incarnation) {

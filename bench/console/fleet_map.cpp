@@ -25,6 +25,7 @@ constexpr QSize kView(1280, 640);
 constexpr int kFrames = 120;  // at each zoom
 constexpr QPoint kStep(28, 12);
 constexpr uint32_t kSamples = 8;
+constexpr int kCallsAfter = 8;
 constexpr int kSampleLimitMs = 20'000;
 
 /// Processor time of this thread in milliseconds: that others had the processor is no fault of the
@@ -121,20 +122,29 @@ void measureConsole(Report& report, const model::RunState& state) {
         QCoreApplication::processEvents(QEventLoop::WaitForMoreEvents, 50);
     console.window->layout().toggleOnly(&console.view<ui::FleetView>());
     console.settle();
-    double most = 0;
+    std::vector<double> blocks;
+    std::string bySample;
     for (uint32_t i = 0; i < kSamples; ++i) {
         const model::Event sample = test::nextSample(console.feed.state(), 50 + i);
         console.log->run.onEvents({sample});
         const QDeadlineTimer patience(kSampleLimitMs);
-        while (console.feed.state().seq < sample.seq && !patience.hasExpired()) {
+        // Until it has come, and a little longer, as the map is filled after that.
+        std::string parts;
+        double most = 0;
+        for (int after = 0; after < kCallsAfter && !patience.hasExpired();) {
             const double before = cpuMs();
             QCoreApplication::processEvents(QEventLoop::WaitForMoreEvents, 50);
-            most = std::max(most, cpuMs() - before);
+            const double took = cpuMs() - before;
+            most = std::max(most, took);
+            if (took > 5) parts += (parts.empty() ? "" : "+") + number(took, 0);
+            if (console.feed.state().seq >= sample.seq) ++after;
         }
-        const double before = cpuMs();
-        QCoreApplication::processEvents();
-        most = std::max(most, cpuMs() - before);
+        blocks.push_back(most);
+        bySample += (bySample.empty() ? "" : ", ") + parts;
     }
+    report.note("Console with that map, blocks of the GUI thread of over 5 ms, by sample: " +
+                bySample + " ms.");
+    const double most = spreadOf(blocks).max;
     report.atMost("console with the map of 12 x 8,192 ranks: longest block by a sample", most, 50,
                   "ms");
 }

@@ -228,7 +228,7 @@ TEST(FleetFigures, ThroughputIsJudgedByTheMedianAndTheSlowestIsTheWorst) {
     EXPECT_FLOAT_EQ(f.badness[2], 1) << "less than half of the median";
     EXPECT_FLOAT_EQ(f.badness[3], 0);
     EXPECT_EQ(f.badness[4], FleetFigures::kNone);
-    EXPECT_EQ(f.known(), 4u);
+    EXPECT_EQ(f.known, 4u);
     EXPECT_EQ(figureWords(f, 4), noFigure());
     EXPECT_EQ(figureWords(f, 2), formatTokenRate(40));
     const auto worst = worstRanks(f, 2);
@@ -252,7 +252,7 @@ TEST(FleetFigures, TemperaturesAreThoseOfTheRanksOwnGpus) {
     const model::RunState state = test::madeFleet({2, 16, 8});
     const FleetShape shape = fleetShape(state);
     const FleetFigures f = fleetFigures(state, shape, FleetFigure::kTemperature);
-    EXPECT_EQ(f.known(), 32u);
+    EXPECT_EQ(f.known, 32u);
     const auto& gpus = model::findNode(state, shape.groups[1].node)->sample->gpus;
     EXPECT_FLOAT_EQ(f.values[8 + 3], static_cast<float>(*gpus[3].temperatureCelsius));
 }

@@ -28,6 +28,8 @@ class MapPage : public testing::Test {
         console.log->run.onSnapshot(state);
         ASSERT_TRUE(QTest::qWaitFor(
             [&] { return console.feed.state().ranks.size() == state->ranks.size(); }));
+        ASSERT_TRUE(
+            QTest::qWaitFor([&] { return map().shape().ranks.size() == state->ranks.size(); }));
         console.window->layout().toggleOnly(&fleet());
         console.settle();
     }

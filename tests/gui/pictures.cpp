@@ -274,6 +274,7 @@ int grabMap(test::Console& console, const QString& folder, const QString& size) 
     };
     auto& page = console.view<ui::FleetView>();
     page.choose(true);
+    (void)QTest::qWaitFor([&] { return !page.mapPanel().map().shape().ranks.empty(); });
     page.select(0, 1);
     picture(QStringLiteral("map-dock"));
     console.window->layout().toggleOnly(&page);
