@@ -124,6 +124,17 @@ class FleetTree final : public QTreeView {
     }
 };
 
+/// Details of a large replica have some thirty lines. Qt would lay them out several times with each
+/// sample to find the least size that they could have.
+class DetailLabel final : public QLabel {
+  public:
+    QSize sizeHint() const override { return {kLeastDetail, 0}; }
+    QSize minimumSizeHint() const override { return sizeHint(); }
+
+  private:
+    static constexpr int kLeastDetail = 160;
+};
+
 }  // namespace
 
 FleetView::FleetView(ViewContext& context, QWidget* parent)
@@ -133,7 +144,7 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
       panel_(new FleetMapPanel(context.settings)),
       pages_(new QStackedWidget),
       target_(new ElidedLabel),
-      detail_(new QLabel),
+      detail_(new DetailLabel),
       output_(new QPlainTextEdit) {
     tree_->setModel(&model_);
     styleTree(tree_, tr("Replicas, ranks and nodes"));
