@@ -92,7 +92,7 @@ std::vector<std::pair<int, int>> grids(int ranks) {
 }
 
 /// The less the better: how far an arrangement is from even blocks and units of a pleasant shape.
-double costOf(const MapLevel& level, const Extent& extent) {
+double costOf(const MapLevel& level, const Extent& extent, QSize view) {
     const auto shape = [](QSize size, double wanted) {
         return std::abs(std::log(static_cast<double>(size.width()) / size.height() / wanted));
     };
@@ -100,8 +100,9 @@ double costOf(const MapLevel& level, const Extent& extent) {
     const double emptyBlocks = static_cast<double>(rows * level.replicaColumns) / extent.replicas;
     const double emptyCells =
         static_cast<double>(level.rankColumns * level.rankRows) / std::max(extent.ranks, 1);
+    const double wanted = static_cast<double>(view.width()) / view.height();
     return emptyBlocks + 2 * emptyCells + 0.1 * shape(level.block, 1.6) +
-           0.1 * shape(level.unit, 2);
+           0.1 * shape(level.unit, 2) + 0.05 * shape(worldOf(level, extent.replicas), wanted);
 }
 
 /// The best arrangement of cells of one size that fits into the view; nullopt: none does.
@@ -134,7 +135,7 @@ std::optional<MapLevel> arrange(const Extent& extent, QSize view, QSize pitch, b
             measure(level, extent);
             const QSize world = worldOf(level, extent.replicas);
             if (world.width() > view.width() || world.height() > view.height()) continue;
-            if (const double cost = costOf(level, extent); cost < leastCost) {
+            if (const double cost = costOf(level, extent, view); cost < leastCost) {
                 leastCost = cost;
                 best = level;
             }
