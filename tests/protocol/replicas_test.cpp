@@ -1009,6 +1009,15 @@ TEST_F(ReplicasTest, AJobThatFailsBehindTheSameStepEachTimeIsGivenUp) {
             EXPECT_THAT(why, HasSubstr("went back 4 times and came no further than step 3"));
         else
             EXPECT_THAT(why, HasSubstr("given up after 3 restarts"));
+        if (restartAll) continue;
+        const auto waits = [this] {
+            now += 2 * kSecond;
+            step(Tick{});
+            return facts<fact::JobPhaseChanged>();
+        };
+        const auto told = waits();
+        EXPECT_THAT(told.back().why, HasSubstr("an operator to release r0, r1, r2, the last one"));
+        EXPECT_THAT(waits(), SizeIs(told.size())) << "what does not change is told once";
     }
 }
 

@@ -508,6 +508,7 @@ class CoordinatorMachine::Impl : Lineage {
     MonoNs waitAgainFrom_ = 0;
     MonoNs toldWake_ = 0;
     MonoNs phaseToldAt_ = 0;
+    std::string phaseWhy_;                     ///< the explanation told then
     std::map<uint64_t, double> productiveMs_;  ///< by step of this lineage
     double productiveSum_ = 0;
 };

@@ -253,10 +253,12 @@ void CoordinatorMachine::Impl::setPhase(JobPhase phase, const std::string& why) 
     explanation_ = why;
     const bool same = phase == phase_ && phaseToldAt_ != 0;
     // Explanations count seconds; once a second is often enough for people.
-    if (same && (phase == JobPhase::kTraining || now_ - phaseToldAt_ < kSecond)) return;
+    if (same && (phase == JobPhase::kTraining || why == phaseWhy_ || now_ - phaseToldAt_ < kSecond))
+        return;
     if (!same) ++revision_;
     phase_ = phase;
     phaseToldAt_ = std::max<MonoNs>(1, now_);
+    phaseWhy_ = why;
     fact(fact::JobPhaseChanged{phase, why});
 }
 
