@@ -757,6 +757,22 @@ TEST_F(JobCoordinatorTest, ALostConnectionWithItsProcessAliveIsEvidenceAfterAMom
     EXPECT_THAT(all<model::EvidenceSeen>()[0].detail, HasSubstr("the control connection of r1s0"));
 }
 
+TEST_F(JobCoordinatorTest, ALostConnectionIsNamedByWhatItsRankSaidLast) {
+    train(2);
+    const auto prints = [this](RankProcess of, const char* line) {
+        agentSays(placed(1), OutputLine{std::move(of), true, line, 0});
+    };
+    RankProcess before = process(1);
+    before.incarnation = 0;
+    prints(process(1), "15:25:11.100 critical ValueError: no such row");
+    prints(process(1), "15:25:11.101 warning and more");
+    prints(before, "15:25:11.102 critical of an earlier start");
+    ranks_.at({RankId{1, 0}, 1}).channel->close();
+    pass(3 * kSecond);
+    ASSERT_FALSE(all<model::EvidenceSeen>().empty());
+    EXPECT_THAT(all<model::EvidenceSeen>()[0].detail, "r1s0 ended: ValueError: no such row");
+}
+
 TEST_F(JobCoordinatorTest, AConnectionThatComesBackIsNoEvidence) {
     train(2);
     ranks_.at({RankId{1, 0}, 1}).channel->close();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -187,6 +188,14 @@ struct RankGone {
         visit("words", self.words);
     }
 };
+
+/// The words of a rank's critical line, by which it says why it ends, after the time:
+/// "15:25:11.100 critical WORDS"; empty: it is another line.
+inline std::string criticalWords(const std::string& line) {
+    constexpr std::string_view kCritical = " critical ";
+    const size_t at = line.find(kCritical);
+    return at == std::string::npos ? "" : line.substr(at + kCritical.size());
+}
 
 /// A line a rank printed, at most kMaxOutputLine bytes. `dropped`: lines lost to the rate limit
 /// before this one.

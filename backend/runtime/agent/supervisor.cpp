@@ -17,15 +17,10 @@
 namespace bulkhead::runtime {
 namespace {
 
-/// Begins the line by which a worker says why it ends, after the time: "15:25:11.100 critical
-/// WORDS".
-constexpr std::string_view kCritical = " critical ";
-
-/// A warning of another thread may come after that line.
+/// A warning of another thread may come after the critical line.
 void keepWords(const std::string& line, LastWords& last) {
-    const size_t at = line.find(kCritical);
-    if (at != std::string::npos)
-        last = {line.substr(at + kCritical.size()), true};
+    if (std::string words = criticalWords(line); !words.empty())
+        last = {std::move(words), true};
     else if (!last.critical)
         last.text = line;
 }

@@ -235,8 +235,9 @@ class JobCoordinator {
         uint32_t incarnation = 0;
         int32_t pid = 0;
         bool stopping = false;
-        bool dying = false;   ///< it died and is not gone
-        bool killed = false;  ///< its agent was told, if it was there
+        bool dying = false;      ///< it died and is not gone
+        bool killed = false;     ///< its agent was told, if it was there
+        std::string words = {};  ///< of its last critical line
     };
     std::map<RankId, KnownRank> known_;
     std::set<std::string> requests_;  ///< ids already answered

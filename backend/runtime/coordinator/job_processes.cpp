@@ -95,7 +95,10 @@ void JobCoordinator::suspect(RankId rank, uint32_t incarnation, const std::strin
         agentGone ? protocol::EvidenceKind::kNodeLost : protocol::EvidenceKind::kTransportReset;
     evidence.detail = agentGone ? absl::StrCat("node ", node->second.node, ": its agent and ",
                                                name(rank), " are both gone")
-                                : absl::StrCat("the control connection of ", name(rank), ": ", why);
+                      // Its process may take long to be gone, and to be told of.
+                      : !known->second.words.empty()
+                          ? absl::StrCat(name(rank), " ended: ", known->second.words)
+                          : absl::StrCat("the control connection of ", name(rank), ": ", why);
     feed(protocol::Received{rank, std::move(evidence)});
 }
 
@@ -241,6 +244,11 @@ void JobCoordinator::agentSaid(const std::string& node, const AgentMessage& mess
         emit(model::RankOutput{out->process.rank, out->process.incarnation, out->isStderr,
                                lost + out->line},
              model::Severity::kInfo);
+        const auto known = known_.find(out->process.rank);
+        if (out->isStderr && known != known_.end() &&
+            known->second.incarnation == out->process.incarnation)
+            if (std::string words = criticalWords(out->line); !words.empty())
+                known->second.words = std::move(words);
     }
     if (const auto* noted = std::get_if<AgentFaultNoted>(&message))
         faults_.noted(noted->fault, noted->ended, noted->error, noted->unixNs, 0);
