@@ -92,14 +92,18 @@ def mind_forks(forked: Callable[[], None]) -> None:
     not one to the rank. `forked` is called in each."""
     libc = ctypes.CDLL(None)
     by_main = [True]  # the kernel sends the signal when the thread that forked ends
+    parent = [0]
 
     def before() -> None:
         by_main[0] = threading.current_thread() is threading.main_thread()
+        parent[0] = os.getpid()
 
     def in_child() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if by_main[0]:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent[0]:  # it died before it could be asked for that
+            os.kill(os.getpid(), signal.SIGKILL)
         forked()
 
     os.register_at_fork(before=before, after_in_child=in_child)
