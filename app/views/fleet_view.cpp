@@ -112,6 +112,8 @@ constexpr size_t kMostExpanded = 4096;
 
 /// A fleet of so many ranks is shown as a map until the operator chooses.
 constexpr size_t kLeastOfAMap = 256;
+/// A page with a map that is less high has no details below it.
+constexpr int kRoomForDetails = 320;
 constexpr int kBreathMs = 25;  // longer than what is left to do with the events that came
 const QString kShownSetting = QStringLiteral("fleet/shown");
 
@@ -144,6 +146,7 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
       panel_(new FleetMapPanel(context.settings)),
       pages_(new QStackedWidget),
       target_(new ElidedLabel),
+      below_(new QSplitter(Qt::Horizontal)),
       detail_(new DetailLabel),
       output_(new QPlainTextEdit) {
     tree_->setModel(&model_);
@@ -166,20 +169,19 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
     output_->setPlaceholderText(tr("Select a rank to read its last lines of output."));
     output_->setAccessibleName(tr("Last output of the selected rank"));
     output_->setTabChangesFocus(true);
-    auto* below = new QSplitter(Qt::Horizontal);
     auto* scroll = new QScrollArea;
     scroll->setWidget(detail_);
     scroll->setWidgetResizable(true);
     scroll->setFrameShape(QFrame::NoFrame);
     scroll->setFocusPolicy(Qt::NoFocus);
-    below->addWidget(scroll);
-    below->addWidget(output_);
-    below->setSizes({420, 420});
+    below_->addWidget(scroll);
+    below_->addWidget(output_);
+    below_->setSizes({420, 420});
     auto* body = new QSplitter(Qt::Vertical);
     pages_->addWidget(tree_);
     pages_->addWidget(panel_);
     body->addWidget(pages_);
-    body->addWidget(below);
+    body->addWidget(below_);
     body->setStretchFactor(0, 1);
     body->setSizes({340, 96});
     setBody(body);
@@ -285,6 +287,17 @@ void FleetView::turnTo(bool map) {
     const bool hadFocus = focus != nullptr && (before == focus || before->isAncestorOf(focus));
     pages_->setCurrentIndex(map ? 1 : 0);
     if (hadFocus && before != pages_->currentWidget()) focusTarget()->setFocus();
+    makeRoom();
+}
+
+void FleetView::resizeEvent(QResizeEvent* event) {
+    View::resizeEvent(event);
+    makeRoom();
+}
+
+/// A map needs the room more than the details do, which its tool tips have as well.
+void FleetView::makeRoom() {
+    below_->setVisible(!showsMap() || height() >= kRoomForDetails);
 }
 
 QWidget* FleetView::focusTarget() {

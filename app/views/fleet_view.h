@@ -9,6 +9,7 @@
 
 class QLabel;
 class QPlainTextEdit;
+class QSplitter;
 class QStackedWidget;
 class QToolButton;
 class QTreeView;
@@ -43,8 +44,10 @@ class FleetView final : public View {
 
   protected:
     void refresh() override;
+    void resizeEvent(QResizeEvent* event) override;
 
   private:
+    void makeRoom();
     void addActions();
     void addSwitch();
     void turnTo(bool map);
@@ -64,6 +67,7 @@ class FleetView final : public View {
     QStackedWidget* pages_;
     QLabel* target_;
     std::vector<QToolButton*> buttons_;
+    QSplitter* below_;  ///< details and output
     QLabel* detail_;
     QPlainTextEdit* output_;
     int replica_ = -1;  ///< selected
