@@ -53,7 +53,8 @@ class CoordinatorLoss : public testing::Test {
     model::JobSpec spec(uint64_t steps = 0) {
         model::JobSpec s = host_->tinySpec(kReplicas, kShards, steps);
         s.timeouts.beatMs = 20;
-        s.timeouts.heartbeatMs = 3000;
+        // Nobody is late here, however busy the machine is: losses are kills.
+        s.timeouts.heartbeatMs = s.timeouts.progressFloorMs = s.timeouts.chunkFloorMs = 20'000;
         return s;
     }
     void awaitState(const std::string& what,
@@ -276,7 +277,9 @@ TEST_P(InALoss, TheIncidentClosesAndKeepsItsFault) {
     const auto opened = losses();
     const auto injected = all<model::FaultInjected>();
     const auto ended = all<model::FaultEnded>();
-    ASSERT_EQ(opened.size(), kills);
+    std::string titles;
+    for (const auto& incident : opened) titles += incident.title + "; ";
+    ASSERT_EQ(opened.size(), kills) << titles;
     ASSERT_EQ(injected.size(), kills);
     ASSERT_EQ(ended.size(), kills);
     for (size_t i = 0; i < kills; ++i) {
