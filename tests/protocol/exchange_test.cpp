@@ -523,6 +523,27 @@ TEST_F(TieTest, WhenBothMatchOrNeitherDoesTheJobGoesBack) {
     }
 }
 
+/// Programs that build another model on each replica never come to a first step.
+TEST_F(TieTest, AJobThatNeverHasOneStateIsGivenUp) {
+    options.policies.restartLimit = 3;
+    begin();
+    for (uint32_t start = 1; start <= 4; ++start) {
+        for (const int32_t r : {0, 1}) up(r);
+        for (const int32_t r : {0, 1}) say(r, reportOf(r, 0));
+        vote(0);
+        say(1, otherHash(1));
+        for (const int32_t r : {0, 1}) verdict(r, true, 0, start);
+        ASSERT_THAT(actionsIn<FindCheckpoints>(last), SizeIs(1)) << start;
+        step(CheckpointsFound{});
+        now += 2 * kSecond;
+        step(Tick{});
+    }
+    for (const int32_t r : {0, 1}) EXPECT_EQ(state(r), ReplicaState::kFailed);
+    EXPECT_THAT(machine->explanation(), HasSubstr("the job went back 4 times and came no further "
+                                                  "than step 0: states differ"));
+    EXPECT_THAT(machine->explanation(), HasSubstr("begin with the same model on each replica?"));
+}
+
 TEST_F(TieTest, WhoIsLostWhileTheOtherReplaysLeavesItTheJob) {
     differ();
     exits({1, 0});

@@ -483,7 +483,7 @@ class CoordinatorMachine::Impl : Lineage {
     std::optional<std::string> rollbackWhy_;
     std::string givenUpWhy_;      ///< of the last replica that was
     uint64_t furthest_ = 0;       ///< last step ever committed, of any lineage
-    uint64_t undoneAt_ = 0;       ///< furthest_ at the last rollback
+    std::optional<uint64_t> undoneAt_;  ///< furthest_ at the last rollback
     uint32_t fruitless_ = 0;      ///< rollbacks in a row with no step beyond furthest_ in between
     bool beginsDamaged_ = false;  ///< rollbackWhy_: resumeFrom_ cannot be read
     bool searching_ = false;      ///< the driver looks for checkpoints to roll back to

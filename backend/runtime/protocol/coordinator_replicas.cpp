@@ -683,7 +683,8 @@ void CoordinatorMachine::Impl::takePlacedOtherwise() {
 void CoordinatorMachine::Impl::rollback(const std::string& why) {
     voidOpen(why);
     if (move_) settleLayoutMove(false, why);
-    fruitless_ = undoneAt_ == furthest_ && furthest_ > 0 ? fruitless_ + 1 : 0;
+    // Of damaged checkpoints each leads to the one before, which is another try.
+    fruitless_ = undoneAt_ == furthest_ && !beginsDamaged_ ? fruitless_ + 1 : 0;
     undoneAt_ = furthest_;
     const uint32_t limit = options_.policies.restartLimit;
     const bool hopeless = limit > 0 && fruitless_ >= limit;
@@ -698,7 +699,10 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
         }
         if (hopeless) {
             giveUp(r, absl::StrCat("given up after the job went back ", fruitless_ + 1,
-                                   " times and came no further than step ", furthest_, ": ", why));
+                                   " times and came no further than step ", furthest_, ": ", why,
+                                   furthest_ == 0 ? "; does the program begin with the same "
+                                                    "model on each replica?"
+                                                  : ""));
             continue;
         }
         r.stage = Stage::kBackingOff;
