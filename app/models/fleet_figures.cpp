@@ -176,10 +176,16 @@ FleetScale scaleOf(const model::RunState& state, FleetFigure figure,
     return {};
 }
 
+bool isLost(RankCondition condition) {
+    return condition == RankCondition::kGone || condition == RankCondition::kFailed;
+}
+
 /// The first of two ranks is the worse one; false where they are alike.
 bool isWorse(const FleetFigures& figures, uint32_t a, uint32_t b) {
     if (figures.badness[a] != figures.badness[b]) return figures.badness[a] > figures.badness[b];
     if (figures.figure == FleetFigure::kState) return false;
+    if (std::isnan(figures.values[a]) != std::isnan(figures.values[b]))
+        return std::isnan(figures.values[a]);
     const float x = figures.values[a];
     const float y = figures.values[b];
     return figures.scale.worst > figures.scale.best ? x > y : x < y;
@@ -278,6 +284,8 @@ FleetFigures fleetFigures(const model::RunState& state, const FleetShape& shape,
             out.badness[place] = badness(out.conditions[place]);
         else if (!std::isnan(out.values[place]))
             out.badness[place] = out.scale.badnessOf(out.values[place]);
+        else if (isLost(out.conditions[place]))
+            out.badness[place] = 1;  // a rank that tells nothing because it is lost is not unknown
         out.known += out.badness[place] >= 0;
         ++out.counts[static_cast<size_t>(out.conditions[place])];
     }
@@ -308,7 +316,8 @@ QString figureWords(FleetFigure figure, double value) {
 }
 
 QString figureWords(const FleetFigures& figures, uint32_t place) {
-    return figures.figure == FleetFigure::kState
+    const bool untold = std::isnan(figures.values[place]) && isLost(figures.conditions[place]);
+    return figures.figure == FleetFigure::kState || untold
                ? label(figures.conditions[place])
                : figureWords(figures.figure, figures.values[place]);
 }

@@ -65,9 +65,9 @@ struct FleetFigures {
     FleetScale scale;
     bool ofGpu = false;          ///< memory: of GPUs, else resident memory of processes
     std::vector<float> values;   ///< NaN: no figure; infinite: no error so far
-    std::vector<float> badness;  ///< 0..1, kNone without figure
+    std::vector<float> badness;  ///< 0..1, kNone without figure; of a lost rank without one 1
     std::vector<RankCondition> conditions;
-    size_t known = 0;                              ///< ranks with a figure
+    size_t known = 0;                              ///< ranks with a badness
     std::array<size_t, kRankConditions> counts{};  ///< ranks by condition
 };
 /// `unseenMs`: see RunFeed.

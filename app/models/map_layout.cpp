@@ -120,7 +120,7 @@ std::optional<MapLevel> arrange(const Extent& extent, QSize view, QSize pitch, b
             level.rankColumns = columns;
             level.rankRows = rows;
             level.pitch = pitch;
-            // As many units as the widest possible block holds, then evened out over its rows.
+            // The widest possible block says how many units fit; they are evened out over its rows.
             measure(level, extent);
             const int outer = view.width() - 2 * MapLayout::kMargin;
             const bool roomy = (outer + kRoomyGap) / c - kRoomyGap >= kRoomyWidth + 2 * kRoomyPad;

@@ -59,7 +59,7 @@ class MapLayout {
     const MapLevel& at(int level) const { return levels_[static_cast<size_t>(level)]; }
     QSize world(int level) const;
     QRect block(int level, uint32_t replica) const;
-    /// Of a unit its cells, without its title.
+    /// The cells of a unit, without its title.
     QRect unit(int level, uint32_t unit) const;
     /// The cell that shows a rank, its gap left out.
     QRect cell(int level, uint32_t place) const;

@@ -102,7 +102,7 @@ void FleetMap::paintUnit(QPainter& painter, QImage& image, uint32_t unit, const 
     const uint32_t end = level.starts[unit + 1];
     if (level.aggregated) {
         uint32_t shown = worstOf(figures_, first, end - first);
-        // What was looked for is seen, though another rank there is worse.
+        // A rank that was looked for is seen, though another one there is worse.
         if (match_ && match_->hits[shown] == 0)
             for (uint32_t place = first; place < end; ++place)
                 if (match_->hits[place] != 0) shown = place;
@@ -254,8 +254,9 @@ void FleetMap::paintSelection(QPainter& painter) const {
         return painter.drawRect(layout_.block(level_, *index).translated(-offset_));
     }
     if (replica_ >= 0 || node_.isEmpty()) return;
+    const std::string node = node_.toStdString();
     for (const FleetShape::Group& group : shape_.groups) {
-        if (toQt(group.node) != node_) continue;
+        if (group.node != node) continue;
         const uint32_t first = layout_.unitOf(level_, group.first);
         const uint32_t last = layout_.unitOf(level_, group.first + group.count - 1);
         for (uint32_t unit = first; unit <= last; ++unit) frame(layout_.unit(level_, unit));

@@ -237,6 +237,20 @@ TEST(FleetFigures, ThroughputIsJudgedByTheMedianAndTheSlowestIsTheWorst) {
     EXPECT_EQ(worstOf(f, 3, 2), 3u) << "a rank without figure is not worse than one with";
 }
 
+TEST(FleetFigures, ALostRankIsTheWorstByAnyFigureThatItDoesNotTell) {
+    model::RunState state = bare({4});
+    for (auto& rank : state.ranks) rank.tokensPerSecond = 100;
+    state.ranks[0].tokensPerSecond = 10;
+    state.ranks[1].pid = 0;
+    state.ranks[3].tokensPerSecond = std::nullopt;
+    const FleetFigures f = fleetFigures(state, fleetShape(state), FleetFigure::kThroughput);
+    EXPECT_FLOAT_EQ(f.badness[1], 1);
+    EXPECT_EQ(f.badness[3], FleetFigures::kNone) << "it lives";
+    EXPECT_EQ(figureWords(f, 1), label(RankCondition::kGone));
+    EXPECT_EQ(worstOf(f, 0, 4), 1u) << "an aggregate does not hide it";
+    EXPECT_EQ(worstRanks(f, 2), (std::vector<uint32_t>{1, 0}));
+}
+
 TEST(FleetFigures, AFleetThatStandsStillOrTellsNothingHasAScaleToo) {
     model::RunState state = bare({3});
     for (auto& rank : state.ranks) rank.tokensPerSecond = 0;

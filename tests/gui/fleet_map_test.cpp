@@ -3,6 +3,7 @@
 
 #include <QAccessible>
 #include <QComboBox>
+#include <QLabel>
 #include <QLineEdit>
 #include <QTest>
 #include <QToolButton>
@@ -156,12 +157,17 @@ TEST_F(MapPage, FindingDimsTheOthersAndSelectsTheFirst) {
     auto* field = named<QLineEdit>("Find a rank, a replica or a node on the map");
     ASSERT_NE(field, nullptr);
     ASSERT_TRUE(field->hasFocus());
-    const QImage before = map().grab().toImage();
+    const auto colorOf = [this](RankId rank) {
+        return map().grab().toImage().pixelColor(map().cellOf(rank).center());
+    };
+    const QColor other = colorOf({0, 40});
+    const QColor match = colorOf({2, 20});
     QTest::keyClicks(field, "gpu-00018");
     EXPECT_EQ(fleet().selectedReplica(), 2);
     EXPECT_EQ(fleet().selectedShard(), 16);
     EXPECT_TRUE(console.says("8 ranks"));
-    EXPECT_NE(map().grab().toImage(), before);
+    EXPECT_NE(colorOf({0, 40}), other);
+    EXPECT_EQ(colorOf({2, 20}), match);
     QTest::keyClick(field, Qt::Key_Return);
     EXPECT_TRUE(map().hasFocus());
     field->setText("nobody");
@@ -185,6 +191,20 @@ TEST_F(MapPage, TheWorstRanksAreOneKeyAway) {
         told = told || chip->accessibleName().startsWith("Number 1 of the worst: r0s1");
     EXPECT_TRUE(told);
     EXPECT_EQ(console.settings->value("fleet/figure"), static_cast<int>(FleetFigure::kBeatAge));
+}
+
+TEST_F(MapPage, WhereThereIsLittleRoomTheMapHasIt) {
+    show({4, 64, 8});
+    auto* details = named<QLabel>("Details of the selected replica");
+    ASSERT_NE(details, nullptr);
+    EXPECT_TRUE(details->isVisible());
+    const int height = map().height();
+    fleet().setMaximumHeight(280);
+    console.settle();
+    EXPECT_FALSE(details->isVisible());
+    EXPECT_GT(map().height(), 280 - height / 2);
+    console.press("Ctrl+Alt+B");
+    EXPECT_TRUE(details->isVisible()) << "the table has no tool tips for them";
 }
 
 TEST_F(MapPage, ANewSampleKeepsWhatIsInSight) {
