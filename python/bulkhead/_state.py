@@ -502,6 +502,8 @@ class State:
     def _lay_out_scheduler(self) -> None:
         try:
             inspect.signature(self._scheduler.step).bind()
+        except ValueError:  # it has none that can be read
+            pass
         except TypeError:
             raise JobError(f"{type(self._scheduler).__name__}.step() needs an argument, which a replica that catches "
                            "up does not have; use a scheduler whose step() takes none") from None

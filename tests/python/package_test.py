@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
 from unittest import mock
 
@@ -22,6 +23,7 @@ import torch
 from bulkhead import Job, JobError, _convert, _ends, _job, _local, _state, _tensors, attach
 from bulkhead import _library as library
 from bulkhead._state import State
+from bulkhead.torchft import Manager as torchft_manager
 
 try:
     from torch.distributed.fsdp import fully_shard
@@ -227,6 +229,9 @@ class StateTest(unittest.TestCase):
             torch.save({"w": torch.ones(1), "step": 3}, source)
             with self.assertRaisesRegex(ValueError, "a.pt: step is a int, which no safetensors"):
                 _convert.to_safetensors(source, target + "2")
+            torch.save({"w": torch.ones(1), "__metadata__": torch.ones(1)}, source)
+            with self.assertRaisesRegex(ValueError, "a.pt: a tensor is called __metadata__"):
+                _convert.to_safetensors(source, target + "2")
             self.assertEqual(sorted(os.listdir(folder)), ["a.pt", "a.safetensors"])
 
     def test_a_part_of_a_sharded_tensor_says_where_it_lies(self):
@@ -313,6 +318,7 @@ class Said:
         self.place_in_replica = shard, shards
         self.run_dir = run_dir.encode()
         self.ready, self.figures, self.blocks = [], [], []
+        self.committed = []  # samples of the job's first steps; of the others four
 
     def describe(self, rank, says):
         names = (ctypes.c_char_p * 2)(b"web", b"code")
@@ -344,7 +350,8 @@ class Said:
     def next(self, rank, work):
         out = work._obj
         if self.figures:
-            update = library.Update(len(self.figures), len(self.figures), 4, 1 / 40, 1.0)
+            samples = self.committed.pop(0) if self.committed else 4
+            update = library.Update(len(self.figures), len(self.figures), samples, 1 / 40, 1.0)
             if self.program.update(None, self.gradient, ctypes.byref(update)) != 0:
                 return library.FAILED
         if not self.steps:
@@ -1334,6 +1341,16 @@ before = model.weight.item()
     def test_a_step_is_the_mean_and_the_jobs_end_is_the_scripts(self):
         self.assertEqual(self.ends_in("step 0 at -1.0\n", "train(manager())"), 0)
 
+    def test_batches_committed_are_the_sum_over_steps(self):
+        job, said, model, data = job_of([[(0, 0, 4)]] * 4)
+        said.committed = [16, 8, 12]
+        batches = []
+        for step in job:
+            batches.append(torchft_manager.batches_committed(types.SimpleNamespace(_job=job)))
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+        self.assertEqual(batches, [0, 4, 6, 9])
+
     def test_what_cannot_be_is_refused_with_the_remedy(self):
         self.ends_in("give the DataLoader that batch_size", "train(manager(), 3)")
         self.ends_in("give the DataLoader num_workers=0", "train(manager(), num_workers=1)")
@@ -1355,6 +1372,37 @@ class EndsTest(unittest.TestCase):
         self.assertRegex(run("import runpy; sys.argv[1:] = ['doctor']; "
                              "runpy.run_module('bulkhead', run_name='__main__')"), r"MISSING +torch: .*install")
         self.assertIn("ModuleNotFoundError", run("import bulkhead; bulkhead.attach()"))
+
+    def test_doctor_names_a_program_of_another_version(self):
+        from bulkhead.__main__ import _program
+        for said, good in ((library.Library().version().decode(), True), ("0.0.1", False)):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "bulkheadctl")
+                with open(path, "w") as file:
+                    file.write(f"#!/bin/sh\necho bulkheadctl {said}\n")
+                os.chmod(path, 0o755)
+                with mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"):
+                    is_good, words = _program()
+                self.assertEqual(is_good, good, words)
+                self.assertIn(path, words)
+
+    def test_a_child_of_a_rank_that_is_gone_already_ends(self):
+        script = """
+import os, signal
+from bulkhead import _ends
+end, held = os.pipe()
+def waits_for_the_rank():
+    os.close(held)
+    os.read(end, 1)
+os.register_at_fork(after_in_child=waits_for_the_rank)
+_ends.mind_forks(lambda: None)
+if os.fork() == 0:
+    print("it lives on", flush=True)
+    os._exit(0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+        self.assertEqual((said.returncode, said.stdout), (-signal.SIGKILL, ""), said.stderr)
 
     def test_a_cause_is_one_line_with_the_programs_own_places(self):
         def inner():
