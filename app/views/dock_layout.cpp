@@ -3,6 +3,8 @@
 
 #include <QApplication>
 #include <QDockWidget>
+#include <QStyle>
+#include <algorithm>
 
 #include "app/views/view.h"
 
@@ -57,7 +59,11 @@ void DockLayout::arrange() {
     if (!right.isEmpty()) right.first()->raise();
     if (left.isEmpty() || right.isEmpty()) return;
     const int width = window_.width();
-    window_.resizeDocks({left.first(), right.first()}, {width * 54 / 100, width * 46 / 100},
+    // Less than its widest page needs would widen the window itself, beyond a small screen.
+    int least = width * 46 / 100;
+    for (const QDockWidget* dock : right) least = std::max(least, dock->minimumSizeHint().width());
+    const int between = window_.style()->pixelMetric(QStyle::PM_DockWidgetSeparatorExtent);
+    window_.resizeDocks({left.first(), right.first()}, {width - between - least, least},
                         Qt::Horizontal);
     window_.resizeDocks(left, QList<int>(left.size(), window_.height() / 2), Qt::Vertical);
     noteTabs();

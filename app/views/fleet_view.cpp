@@ -373,9 +373,11 @@ void FleetView::enableActions() {
     enable("node.cordon", can && node && node->state == model::NodeState::kUp);
     enable("node.uncordon", can && node && node->state == model::NodeState::kCordoned);
     enable("replica.fault", can && (onReplica || node));
-    // Shows the row of buttons that fits the selection; keys and palette have them all.
-    for (size_t i = 0; i < kActions.size(); ++i)
-        buttons_[i]->setVisible(kActions[i].onNode != onReplica);
+    // Shows the row of buttons that fits the selection; keys and palette have them all. Both rows
+    // at once would widen a small window.
+    for (const bool shown : {false, true})
+        for (size_t i = 0; i < kActions.size(); ++i)
+            if ((kActions[i].onNode != onReplica) == shown) buttons_[i]->setVisible(shown);
     target_->setText(onReplica ? tr("Replica %1").arg(selectedReplica()) : selectedNode());
 }
 

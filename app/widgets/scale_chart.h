@@ -32,7 +32,7 @@ class ScaleChart final : public QWidget {
     ScaleChart(const QString& title, const QString& unit, QWidget* parent = nullptr);
     void set(std::vector<Line> lines, std::vector<Mark> marks, std::optional<Here> here);
     QSize sizeHint() const override { return {480, 320}; }
-    QSize minimumSizeHint() const override { return {260, 180}; }
+    QSize minimumSizeHint() const override { return {260, 130}; }
 
   protected:
     void paintEvent(QPaintEvent* event) override;

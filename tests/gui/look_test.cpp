@@ -98,6 +98,7 @@ TEST(Shapes, EveryToneHasAMarkOfItsOwn) {
 TEST(Room, NothingIsCutInASmallWindow) {
     test::Console console(60);
     console.window->resize(1280, 720);
+    console.window->layout().arrange();
     console.settle();
     EXPECT_LE(console.window->width(), 1280);
     EXPECT_LE(console.window->height(), 720);
