@@ -211,7 +211,15 @@ void DrivenJob::startCoordinator() {
             begun = c->controller->recover([&](const std::string&) { return *past; }, {}).status();
         else
             begun = c->controller->start(spec_, {kRun, ""}).status();
-        if (!c->dead && !begun.ok() && !foundNoRoom(begun))
+        if (c->dead || begun.ok() || foundNoRoom(begun)) return;
+        // History may have known of none of the steps that the disk has lost.
+        if (absl::StrContains(begun.message(), "has checkpoints of later ones") &&
+            moveLostCheckpointsAway())
+            at(now_ + kSecond, [this, c] {
+                crash(c);
+                startCoordinator();
+            });
+        else
             fail("I6", absl::StrCat("the job is not taken up: ", std::string(begun.message())));
     });
     run(c);
@@ -257,6 +265,23 @@ void DrivenJob::logged(LogEntry entry) {
         findCheckpoint(*checkpoint);
     }
     written(std::move(entry));
+}
+
+/// Whoever is told that the log ends before the checkpoints do, and has no other log, moves them
+/// away. False: the log has lost nothing that a disk lied about.
+bool DrivenJob::moveLostCheckpointsAway() {
+    if (lost_.empty()) return false;
+    tell("operator", "moves checkpoints away whose steps the log has lost");
+    DiskUser disk(disk_);
+    for (const std::string& name : disk.list(checkpointRoot())) {
+        const std::string folder = absl::StrCat(checkpointRoot(), "/", name);
+        if (checkpoints_.contains(folder + "/manifest.json")) continue;
+        for (const std::string& file : disk.list(folder))
+            (void)disk.remove(absl::StrCat(folder, "/", file));
+        (void)disk.removeFolder(folder);
+    }
+    lost_.clear();  // the job goes on without
+    return true;
 }
 
 /// The writer of the checkpoint had been told that its step was committed.

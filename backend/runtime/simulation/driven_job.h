@@ -99,6 +99,7 @@ class DrivenJob final : public SimulatedJob {
     void fillDisk(const Fault& fault);
     void lieAboutSync(const Fault& fault);
     void rewind(const std::vector<LogEntry>& entries);
+    bool moveLostCheckpointsAway();
     void restoreUpTo(const LogCheckpoint& checkpoint);
     void startAgent(size_t node);
     void connectAgent(const std::weak_ptr<Agenting>& agent,
