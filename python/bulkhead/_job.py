@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import ctypes
 import faulthandler
 import hashlib
@@ -13,12 +14,12 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import distributed
 
-from . import _ends, _library
+from . import _device, _ends, _library
 from ._library import Library
 from ._local import Local
 from ._state import JobError, State, _leaves, beside, is_apart, is_sharded, local_of, view_of
@@ -26,6 +27,8 @@ from ._stream import Stream, is_stream
 from ._workers import Batch, Workers, seed_sample
 
 _attached: Optional["Job"] = None
+# So much of a gradient on a GPU is looked after at a time: a fourth of what is exchanged at a time there.
+_MARKED_FLOATS = 4 << 20
 
 
 def attach() -> "Job":
@@ -225,6 +228,7 @@ class Step:
         job._untouched(self.number)
         job._final_from_here = self._given == self._most
         job._backward(loss * tokens)
+        job._look_after_gradient(True)
         job._mark()
         share = float(loss.detach()) * job.tokens_per_sample
         for domain, _ in batch if job._tells else []:
@@ -367,7 +371,7 @@ class Job:
         """What the job keeps equal on all replicas, once and before the loop.
 
         `model` has float32 parameters: on the CPU, where they become views of shared memory, or on a
-        CUDA device, whose gradients go through it, with one rank in a replica. `optimizer`
+        CUDA device, which exchanges their gradients itself, with one rank in a replica. `optimizer`
         steps on the mean gradient of all replicas when a step is committed, `scheduler` (anything
         with step(), state_dict() and load_state_dict()) after it. `before_update` is called in
         between, with that gradient in every param.grad: clip it there. It must do the same on all
@@ -403,19 +407,24 @@ class Job:
         for p in state.trained:
             offsets.append(floats)
             floats += -(-local_of(p).numel() // 16) * 16  # so that each begins at a cache line
-        sizes = _library.Sizes(state.bytes, state.parameter_bytes, floats, others)
+        gpu = _device.gpu_of(state.trained)
+        sizes = _library.Sizes(state.bytes, state.parameter_bytes, floats, others, int(gpu is not None))
         blocks = _library.Blocks()
         self._need(self._library.memory(self._rank, ctypes.byref(sizes), ctypes.byref(blocks)))
         state.bind(blocks.state)
         self._state, self._floats = state, floats
         self._optimizer, self._scheduler, self._before_update = optimizer, scheduler, before_update
-        self._gradient = view_of(blocks.gradient, torch.float32, torch.Size([floats]))
+        self._gpu = gpu if blocks.on_device else None
+        self._gradient = self._flat(blocks.gradient)
         self._ranges = [(at, at - (-local_of(p).numel() // 16) * 16)
                         for at, p in zip(offsets, state.trained)]
         self._local = self._views(self._gradient)
         self._others = others
         self._mean_at = 0  # the address of the sum that _mean views
         self._mean: List[torch.Tensor] = []
+        # A gradient on a GPU on its way: what is not marked yet, and the marks with what is final there.
+        self._unmarked: List[Tuple[int, int]] = []
+        self._marked: Deque[Tuple[Any, List[Tuple[int, int]]]] = collections.deque()
         self._final = [False] * len(state.trained)
         self._model_name = type(model).__name__
         self._parameters = sum(p.numel() for p in model.parameters())
@@ -620,6 +629,7 @@ class Job:
             _library.UPDATE(lambda _, total, update: self._guarded(self._update, total, update.contents)),
             _library.SAVE_LOCAL(lambda _, step, to, size: self._guarded(self._save_local, step, to, size)),
             _library.LOAD_LOCAL(lambda _, given, size: self._guarded(self._load_local, given, size)),
+            _library.SUM_OF_SQUARES(lambda _, *given: self._guarded(self._sum_of_squares, *given)),
             self._model_name.encode(), self._parameters, *self._fingerprint(),
             json.dumps(self._state.table(self._model_name)).encode(),
             *(self._experts[:3] if self._experts else (0, 0, 0)),
@@ -636,11 +646,20 @@ class Job:
         return [flat[begin:begin + local_of(p).numel()].view_as(local_of(p))
                 for (begin, _), p in zip(self._ranges, self._state.trained)]
 
+    def _flat(self, address: int) -> torch.Tensor:
+        """A gradient, or a sum of them, where the library has it."""
+        if self._gpu is not None:
+            return self._gpu.view(address, self._floats)
+        return view_of(address, torch.float32, torch.Size([self._floats]))
+
+    def _is_lent(self, parameter: torch.Tensor) -> bool:
+        """Autograd adds to a view of the flat gradient. Else, for parameters that several ranks share or
+        whose GPU does not exchange, gradients come and go as torch makes them."""
+        return self._gpu is not None or not is_apart(parameter)
+
     def _lend_gradients(self) -> None:
-        """What autograd adds to: views of the flat gradient, but for parameters that several ranks
-        share or that are on a GPU, whose gradients come and go as torch makes them."""
         for p, view in zip(self._state.trained, self._local):
-            p.grad = None if is_apart(p) else view
+            p.grad = view if self._is_lent(p) else None
 
     def _other_views(self, flat: torch.Tensor) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
         """(buffer, its part of `flat`)"""
@@ -652,6 +671,8 @@ class Job:
     def _begin_gradient(self) -> None:
         if self._step_one() or self._reduced:
             self._buffers_before = [(name, value, value.clone()) for name, value in self._state.buffers()]
+        self._unmarked.clear()
+        self._marked.clear()
         self._gradient.zero_()
         self._final = [False] * len(self._final)
         self._final_from_here = False
@@ -691,7 +712,7 @@ class Job:
     def _added(self, at: int) -> None:
         """Autograd has added to the gradient of trained parameter `at`."""
         p, view = self._state.trained[at], self._local[at]
-        if p.grad is not view and not is_apart(p):  # zero_grad(set_to_none=True) before the first batch
+        if p.grad is not view and self._is_lent(p):  # zero_grad(set_to_none=True) before the first batch
             view.copy_(p.grad)
             p.grad = view
         if not self._final_from_here:
@@ -706,14 +727,34 @@ class Job:
     def _offer(self, at: int) -> None:
         """The gradient of trained parameter `at` is final."""
         p, view = self._state.trained[at], self._local[at]
-        if is_apart(p) and p.grad is not None:
+        if not self._is_lent(p) and p.grad is not None:
             grad = p.grad
             if is_sharded(p) and grad.placements != p.placements:
                 grad = grad.redistribute(p.device_mesh, p.placements)
             view.copy_(local_of(grad))
         if self._scale != 1:
             view.mul_(self._scale)
-        self._library.gradient_ready(self._rank, *self._ranges[at])
+        self._is_final(*self._ranges[at])
+
+    def _is_final(self, begin: int, end: int) -> None:
+        """Floats [begin, end) of the gradient, when the work that a GPU has been given is done."""
+        if self._gpu is None:
+            self._library.gradient_ready(self._rank, begin, end)
+            return
+        self._unmarked.append((begin, end))
+        if sum(last - first for first, last in self._unmarked) >= _MARKED_FLOATS:
+            self._look_after_gradient(False)
+
+    def _look_after_gradient(self, wait: bool) -> None:
+        """Offers what a GPU has finished, part by part, or waits until it has finished all that is final."""
+        if self._unmarked:
+            self._marked.append((self._gpu.mark(), self._unmarked))
+            self._unmarked = []
+        while self._marked and (wait or self._marked[0][0].query()):
+            mark, ranges = self._marked.popleft()
+            mark.synchronize()
+            for begin, end in ranges:
+                self._library.gradient_ready(self._rank, begin, end)
 
     def _finish_gradient(self, step: Step) -> None:
         loss, tokens = step._figures()
@@ -728,6 +769,7 @@ class Job:
         for at, final in enumerate(self._final):
             if not final:  # it had no part in the last batch's loss
                 self._offer(at)
+        self._look_after_gradient(True)
         count = len(self.domains)
         scalars, chosen = step._scalars, step._expert_counts()
         figures = _library.Figures(
@@ -745,13 +787,15 @@ class Job:
         for (value, part), (_, _, before) in zip(self._other_views(self._gradient), self._buffers_before):
             part.copy_(value).mul_(tokens)
             value.copy_(before)
-        self._library.gradient_ready(self._rank, 0, self._others)
+        self._is_final(0, self._others)
 
     def _update(self, address: int, update: _library.Update) -> None:
-        total = view_of(address, torch.float32, torch.Size([self._floats]))
+        total = self._flat(address)
+        if self._gpu is not None:
+            total = total.clone()  # the sum is still being copied, for who comes back
         total[self._others:].mul_(update.gradient_scale)  # the mean, clipped as the job says
         total[:self._others].mul_(1 / max(1, update.samples * self.tokens_per_sample))
-        if self._mean_at != address:
+        if self._mean_at != address or self._gpu is not None:
             self._mean_at = address
             self._mean = self._views(total)
         self._state.check_parameters()
@@ -779,11 +823,17 @@ class Job:
         if self._scheduler is not None:
             self._scheduler.step()
         self._lend_gradients()
+        if self._gpu is not None:
+            self._mean = []
+            self._gpu.wait()
         if not self._moved:
             self._moved = True
             self._state.gather()  # the optimizer has made its tensors
             # The memory that the state's tensors had before would stay with the allocator.
             ctypes.CDLL(None).malloc_trim(0)
+
+    def _sum_of_squares(self, address: int, floats: int, to: Any) -> None:
+        to[0] = float(torch.linalg.vector_norm(self._gpu.view(address, floats), dtype=torch.float64)) ** 2
 
     def _save_local(self, step: int, to: Any, size: Any) -> None:
         self._saved = self._own.bytes(step)  # lives until the next call

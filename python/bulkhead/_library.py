@@ -26,11 +26,11 @@ class JobSays(c.Structure):
 
 class Sizes(c.Structure):
     _fields_ = [("state_bytes", c.c_uint64), ("parameter_bytes", c.c_uint64),
-                ("gradient_floats", c.c_uint64), ("other_floats", c.c_uint64)]
+                ("gradient_floats", c.c_uint64), ("other_floats", c.c_uint64), ("on_device", c.c_uint32)]
 
 
 class Blocks(c.Structure):
-    _fields_ = [("state", c.c_void_p), ("gradient", c.c_void_p)]
+    _fields_ = [("state", c.c_void_p), ("gradient", c.c_void_p), ("on_device", c.c_uint32)]
 
 
 class Update(c.Structure):
@@ -42,12 +42,13 @@ MOVE = c.CFUNCTYPE(c.c_int, c.c_void_p)
 UPDATE = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.POINTER(Update))
 SAVE_LOCAL = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint64, c.POINTER(c.c_void_p), c.POINTER(c.c_uint64))
 LOAD_LOCAL = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_uint64)
+SUM_OF_SQUARES = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_uint64, c.POINTER(c.c_double))
 
 
 class Program(c.Structure):
     _fields_ = [("struct_size", c.c_uint32), ("context", c.c_void_p),
                 ("gather", MOVE), ("scatter", MOVE), ("update", UPDATE),
-                ("save_local", SAVE_LOCAL), ("load_local", LOAD_LOCAL),
+                ("save_local", SAVE_LOCAL), ("load_local", LOAD_LOCAL), ("sum_of_squares", SUM_OF_SQUARES),
                 ("model", c.c_char_p), ("parameters", c.c_uint64),
                 ("data_hash", c.c_uint64), ("data", c.c_char_p), ("tensors", c.c_char_p),
                 ("moe_layers", c.c_uint32), ("experts", c.c_uint32), ("top_k", c.c_uint32),

@@ -90,15 +90,15 @@ int main(void) {
         return 5;
     }
     const bulkhead_rank_sizes sizes = {kFloats * sizeof(float) + sizeof(double),
-                                       kFloats * sizeof(float), kFloats, 0};
+                                       kFloats * sizeof(float), kFloats, 0, 0};
     bulkhead_rank_blocks blocks;
     if (bulkhead_rank_memory(rank, &sizes, &blocks) != 0)
         return ended(rank, bulkhead_rank_error(rank));
     Fit fit = {blocks.state, 0, blocks.state, {job.replica, 0}};
     for (int i = 0; i < kFloats; ++i) fit.weights[i] = (float)i;
-    bulkhead_rank_program program = {
-        sizeof program, &fit, gather,    scatter,  update, saveLocal, loadLocal, "fit",
-        kFloats,        1,    "numbers", kTensors, 0,      0,         0,         NULL};
+    bulkhead_rank_program program = {sizeof program, &fit, gather, scatter, update, saveLocal,
+                                     loadLocal,      NULL, "fit",  kFloats, 1,      "numbers",
+                                     kTensors,       0,    0,      0,       NULL};
     if (bulkhead_rank_start(rank, &program) != 0) return ended(rank, bulkhead_rank_error(rank));
     bulkhead_rank_work work;
     int outcome;

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "backend/model/gpu_text.h"
+#include "backend/model/program_files.h"
 #include "backend/runtime/protocol/messages.h"
 #include "spdlog/spdlog.h"
 
@@ -129,12 +131,17 @@ absl::Status Supervisor::chooseProgram(StartRank& command) const {
         command.environment.clear();
         return absl::OkStatus();
     }
-    if (!options_.allow) return absl::OkStatus();
-    absl::Status s = checkAllowed(*options_.allow, command.argv.front(), command.directory, given,
-                                  options_.allowFile);
-    return s.ok() ? s
-                  : absl::PermissionDeniedError(
-                        absl::StrCat("node ", options_.node, ": ", s.message()));
+    if (options_.allow)
+        if (absl::Status s = checkAllowed(*options_.allow, command.argv.front(), command.directory,
+                                          given, options_.allowFile);
+            !s.ok())
+            return absl::PermissionDeniedError(
+                absl::StrCat("node ", options_.node, ": ", s.message()));
+    if (ofJob && !options_.worker.empty())
+        command.environment.push_back(absl::StrCat(
+            protocol::rankVariable("plugin-path"), "=",
+            absl::StrJoin(model::pluginFolders(model::withoutLinks(options_.worker)), ":")));
+    return absl::OkStatus();
 }
 
 absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {

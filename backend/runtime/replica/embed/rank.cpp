@@ -7,10 +7,12 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +26,7 @@
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/protocol/sample_deal.h"
 #include "backend/runtime/replica/corpus.h"
+#include "backend/runtime/replica/embed/device_gradient.h"
 #include "backend/runtime/replica/exit_code.h"
 #include "backend/runtime/replica/rank_arguments.h"
 #include "backend/runtime/replica/replica_rank.h"
@@ -41,15 +44,29 @@ class MemoryProgram final : public TrainingProgram {
   public:
     absl::Status allocate(const bulkhead_rank_sizes& sizes) {
         sizes_ = sizes;
-        const size_t bytes = sizes.gradient_floats * sizeof(float);
-        void** const blocks[] = {&state_, &gradient_, &reduced_};
-        for (void** block : blocks) {
-            absl::StatusOr<void*> memory =
-                heap_.allocate(std::max<size_t>(1, block == &state_ ? sizes.state_bytes : bytes));
+        const auto take = [this](size_t bytes) {
+            return heap_.allocate(std::max<size_t>(1, bytes));
+        };
+        absl::StatusOr<void*> state = take(sizes.state_bytes);
+        if (!state.ok()) return state.status();
+        state_ = *state;
+        if (device_ != nullptr) return absl::OkStatus();
+        for (std::span<float>* block : {&gradient_, &reduced_}) {
+            absl::StatusOr<void*> memory = take(sizes.gradient_floats * sizeof(float));
             if (!memory.ok()) return memory.status();
-            *block = *memory;
+            *block = {static_cast<float*>(*memory), sizes.gradient_floats};
         }
         return absl::OkStatus();
+    }
+    /// Before allocate(): gradient and sum are there.
+    void useDevice(std::unique_ptr<DeviceGradient> device) {
+        device_ = std::move(device);
+        gradient_ = device_->gradient();
+        reduced_ = device_->reduced();
+    }
+    bool onDevice() const { return device_ != nullptr; }
+    void close() {
+        if (device_ != nullptr) device_->close();
     }
     void set(const bulkhead_rank_program& calls) {
         calls_ = calls;
@@ -63,7 +80,8 @@ class MemoryProgram final : public TrainingProgram {
         return order.blank ? absl::OkStatus() : gather();
     }
     absl::Status warmUp() override {
-        std::memset(reduced_, 0, reduced().size_bytes());
+        if (device_ != nullptr) return sumOfSquares(reduced_).status();  // it is zeros already
+        std::ranges::fill(reduced_, 0.0F);
         return absl::OkStatus();
     }
     protocol::ModelDescribed describe() const override {
@@ -121,26 +139,37 @@ class MemoryProgram final : public TrainingProgram {
         return bulkhead_state_hash(state_, sizes_.state_bytes);
     }
 
-    std::span<float> gradient() override {
-        return {static_cast<float*>(gradient_), sizes_.gradient_floats};
+    DevicePlane dataPlane() const override {
+        return device_ != nullptr ? device_->plane() : DevicePlane{};
     }
-    std::span<float> reduced() override {
-        return {static_cast<float*>(reduced_), sizes_.gradient_floats};
+    std::span<float> gradient() override { return gradient_; }
+    std::span<float> reduced() override { return reduced_; }
+    absl::Status read(std::span<const float> at, std::span<float> to) override {
+        if (device_ == nullptr) return TrainingProgram::read(at, to);
+        return device_->copy(to.data(), at.data(), at.size_bytes());
     }
-    const SharedHeap* peerMemory() const override { return &heap_; }
-    /// Lanes, because one sum would wait for itself at every value.
-    absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) override {
-        reduced = reduced.subspan(sizes_.other_floats);
-        std::array<double, 8> lanes{};
-        size_t i = 0;
-        for (; i + lanes.size() <= reduced.size(); i += lanes.size())
-            for (size_t k = 0; k < lanes.size(); ++k)
-                lanes[k] += static_cast<double>(reduced[i + k]) * reduced[i + k];
-        for (size_t k = 0; i < reduced.size(); ++i, ++k)
-            lanes[k] += static_cast<double>(reduced[i]) * reduced[i];
-        double sum = 0;
-        for (const double lane : lanes) sum += lane;
-        return sum;
+    absl::Status write(std::span<const float> from, std::span<float> at) override {
+        if (device_ == nullptr) return TrainingProgram::write(from, at);
+        return device_->copy(at.data(), from.data(), from.size_bytes());
+    }
+    void readSum(std::span<float> to, std::function<void(absl::Status)> done) override {
+        if (device_ == nullptr) return TrainingProgram::readSum(to, std::move(done));
+        device_->readSum(to, std::move(done));
+    }
+    void awaitSum() override {
+        if (device_ != nullptr) device_->awaitSum();
+    }
+    void awaitCopies() override { awaitSum(); }
+    const SharedHeap* peerMemory() const override { return device_ == nullptr ? &heap_ : nullptr; }
+    absl::StatusOr<double> sumOfSquares(std::span<const float> values) override {
+        const auto others = values.first(sizes_.other_floats);
+        const auto rest = values.subspan(sizes_.other_floats);
+        if (device_ == nullptr) return squaresOf(rest);
+        absl::StatusOr<double> sum = squaresThere(rest);
+        if (!sum.ok() || others.empty()) return sum;
+        // They do not count, but whether they are finite does.
+        absl::StatusOr<double> beside = squaresThere(others);
+        return beside.ok() && std::isfinite(*beside) ? sum : beside;
     }
     absl::Status apply(const CommitRecord& record, std::span<const float> reduced) override {
         bulkhead_rank_update update{};
@@ -150,7 +179,9 @@ class MemoryProgram final : public TrainingProgram {
         update.gradient_scale = std::bit_cast<float>(record.gradScaleBits);
         update.lr_factor = std::bit_cast<float>(record.lrFactorBits);
         gathered_ = false;
-        return said(calls_.update(calls_.context, mayWrite(reduced), &update), "the update");
+        const absl::StatusOr<float*> sum = given(reduced);
+        if (!sum.ok()) return sum.status();
+        return said(calls_.update(calls_.context, *sum, &update), "the update");
     }
 
     absl::StatusOr<std::vector<int32_t>> expertShard() override { return std::vector<int32_t>{}; }
@@ -164,13 +195,34 @@ class MemoryProgram final : public TrainingProgram {
 
   private:
     /// A joiner replays sums that belong to the store, until it trains.
-    float* mayWrite(std::span<const float> sum) {
-        if (sum.data() == reduced_) {
+    absl::StatusOr<float*> given(std::span<const float> sum) {
+        if (device_ != nullptr) return device_->there(sum);
+        if (sum.data() == reduced_.data()) {
             replayed_ = {};
-            return static_cast<float*>(reduced_);
+            return reduced_.data();
         }
         replayed_.assign(sum.begin(), sum.end());
         return replayed_.data();
+    }
+    /// Lanes, because one sum would wait for itself at every value.
+    static double squaresOf(std::span<const float> values) {
+        std::array<double, 8> lanes{};
+        size_t i = 0;
+        for (; i + lanes.size() <= values.size(); i += lanes.size())
+            for (size_t k = 0; k < lanes.size(); ++k)
+                lanes[k] += static_cast<double>(values[i + k]) * values[i + k];
+        for (size_t k = 0; i < values.size(); ++i, ++k)
+            lanes[k] += static_cast<double>(values[i]) * values[i];
+        double sum = 0;
+        for (const double lane : lanes) sum += lane;
+        return sum;
+    }
+    absl::StatusOr<double> squaresThere(std::span<const float> values) {
+        double sum = 0;
+        const int answer =
+            calls_.sum_of_squares(calls_.context, values.data(), values.size(), &sum);
+        if (absl::Status s = said(answer, "summing squares"); !s.ok()) return s;
+        return sum;
     }
     std::byte* bytes() const { return static_cast<std::byte*>(state_); }
     static absl::Status noExperts() {
@@ -188,13 +240,14 @@ class MemoryProgram final : public TrainingProgram {
     }
 
     SharedHeap heap_;  // peers of the host read gradient and sum where they are
+    std::unique_ptr<DeviceGradient> device_;  ///< null: gradient and sum are in the heap
     bulkhead_rank_sizes sizes_{};
     bulkhead_rank_program calls_{};
     std::shared_ptr<const std::string> tensors_;
     std::vector<int32_t> placement_;  ///< [moeLayer][expert]; the program's own matter
     void* state_ = nullptr;
-    void* gradient_ = nullptr;
-    void* reduced_ = nullptr;
+    std::span<float> gradient_;
+    std::span<float> reduced_;
     std::vector<float> replayed_;  ///< a sum from before it trained
     bool gathered_ = false;        ///< the state memory is what the state is
 };
@@ -321,7 +374,7 @@ void bulkhead_rank_describe(const bulkhead_rank* rank, bulkhead_rank_job* out) {
     const RankOptions& o = rank->options;
     *out = {};
     out->job = o.job.c_str();
-    out->device = o.device.c_str();
+    out->device = o.spec.device.c_str();
     out->replica = o.rank.replica;
     out->shard = o.rank.shard;
     out->address = o.address.c_str();
@@ -340,10 +393,22 @@ void bulkhead_rank_describe(const bulkhead_rank* rank, bulkhead_rank_job* out) {
 
 int bulkhead_rank_memory(bulkhead_rank* rank, const bulkhead_rank_sizes* sizes,
                          bulkhead_rank_blocks* out) {
+    const std::string& wanted = rank->options.spec.device;
+    if (sizes->on_device != 0 && wanted != "cpu") {
+        const std::string name = wanted == "auto" ? "cuda" : wanted;
+        auto device = DeviceGradient::create(name, sizes->gradient_floats);
+        if (device.ok())
+            rank->program.useDevice(*std::move(device));
+        else
+            spdlog::warn("gradients go through host memory: {}",
+                         std::string(device.status().message()));
+        rank->options.device = name + (device.ok() ? ", exchanging there" : "");
+    }
     if (absl::Status s = rank->program.allocate(*sizes); !s.ok())
         return rank->failed(s, kExitInternal);
     out->state = rank->program.stateMemory();
     out->gradient = rank->program.gradient().data();
+    out->on_device = rank->program.onDevice() ? 1 : 0;
     return 0;
 }
 
@@ -351,6 +416,10 @@ int bulkhead_rank_start(bulkhead_rank* rank, const bulkhead_rank_program* progra
     if (program->struct_size != sizeof *program)
         return rank->failed(
             absl::InvalidArgumentError("the caller was built for another version of this library"),
+            kExitBadJob);
+    if (rank->program.onDevice() && program->sum_of_squares == nullptr)
+        return rank->failed(
+            absl::InvalidArgumentError("a gradient on a device needs sum_of_squares()"),
             kExitBadJob);
     rank->program.set(*program);
     rank->options.corpusHash = program->data_hash;
@@ -443,6 +512,7 @@ void bulkhead_rank_hopeless(bulkhead_rank* rank, const char* why) {
 void bulkhead_rank_close(bulkhead_rank* rank) {
     rank->watchdog = {};
     rank->rank.reset();
+    rank->program.close();
     running = false;
     std::signal(SIGTERM, SIG_DFL);  // nobody reads the pipe any more
 }

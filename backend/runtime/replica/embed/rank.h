@@ -11,8 +11,8 @@ extern "C" {
 
 /**
  * A rank inside a program in any language: replica_rank.h for a program whose state and gradient
- * are flat memory of the library's. The package `bulkhead` of Python calls this; docs/python.md
- * says what happens when.
+ * are flat memory of the library's, the gradient perhaps a device's. The package `bulkhead` of
+ * Python calls this; docs/python.md says what happens when.
  *
  *     rank = bulkhead_rank_attach(error, sizeof error);
  *     bulkhead_rank_memory(rank, &sizes, &memory);       // lay out state and gradient in it
@@ -41,7 +41,7 @@ typedef struct bulkhead_rank bulkhead_rank;
 /** What the job says; pointers live as long as the rank. */
 typedef struct {
     const char* job;    /**< the run's id */
-    const char* device; /**< "cpu" */
+    const char* device; /**< as the job says: "cpu", "auto" or a plugin's name */
     int32_t replica, shard;
     const char* address; /**< an IP of this rank's node, for its listeners */
     const char* run_dir; /**< a folder of the run on this node */
@@ -60,12 +60,16 @@ typedef struct {
     uint64_t parameter_bytes; /**< of them, at the state's begin */
     uint64_t gradient_floats;
     uint64_t other_floats; /**< of them, at its begin: summed like it, outside its norm */
+    /** 1: the program computes on the job's device, the one that this process sees, and the
+     * gradient lies there if the device can exchange it: by no way through the host. */
+    uint32_t on_device;
 } bulkhead_rank_sizes;
 
 /** Zeroed, aligned to 64 bytes, as long as the process lives: a model goes on lying in it. */
 typedef struct {
     void* state;
-    float* gradient; /**< the caller's to write while a step is computed, and only then */
+    float* gradient;    /**< the caller's to write while a step is computed, and only then */
+    uint32_t on_device; /**< 1: the gradient is memory of the device; the state is the host's */
 } bulkhead_rank_blocks;
 
 /** One update of the state: mean gradient = sum x gradient_scale. */
@@ -85,8 +89,9 @@ typedef struct {
     int (*gather)(void* context);
     /** The state memory was written by the library: it is what the state is now. */
     int (*scatter)(void* context);
-    /** One update from `sum`, which is gradient_floats long, and may be
-     *  overwritten. Equal state, sum and update must give equal state, bit for bit. */
+    /** One update from `sum`, which is gradient_floats long, lies where the gradient does, and in
+     *  host memory may be overwritten. On a device it is done when this returns. Equal state, sum
+     *  and update must give equal state, bit for bit. */
     int (*update)(void* context, float* sum, const bulkhead_rank_update* update);
     /** What this replica keeps for itself, as it was when `step` had been applied and nothing of
      *  the next one was computed: `*bytes` until the next call. Part of this replica's
@@ -94,6 +99,9 @@ typedef struct {
     int (*save_local)(void* context, uint64_t step, const void** bytes, uint64_t* size);
     /** After scatter(), of a checkpoint that this replica wrote. */
     int (*load_local)(void* context, const void* bytes, uint64_t size);
+    /** The sum of the squares of `count` floats of the device, in a fixed order, in float64. Called
+     *  only where the gradient is on a device; else it may be NULL. */
+    int (*sum_of_squares)(void* context, const float* values, uint64_t count, double* out);
     const char* model;   /**< its name, for people */
     uint64_t parameters; /**< their number, for people */
     uint64_t data_hash;  /**< must agree across the job; 0 agrees with anything */
@@ -167,7 +175,8 @@ BULKHEAD_RANK_API int bulkhead_rank_start(bulkhead_rank* rank,
 
 /** Blocks; what it returns is one of the enumeration above. */
 BULKHEAD_RANK_API int bulkhead_rank_next(bulkhead_rank* rank, bulkhead_rank_work* out);
-/** Floats [begin, end) of the gradient are final. Calls tile the gradient, in any order. */
+/** Floats [begin, end) of the gradient are final, on a device too: whatever wrote them is done.
+ *  Calls tile the gradient, in any order. */
 BULKHEAD_RANK_API void bulkhead_rank_gradient_ready(bulkhead_rank* rank, uint64_t begin,
                                                     uint64_t end);
 /** A part of the step took so long: progress, without which a rank counts as stuck. */

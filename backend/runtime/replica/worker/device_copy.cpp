@@ -98,6 +98,19 @@ uint64_t DeviceCopy::begin(Order order) {
     return queue({std::move(order), nullptr});
 }
 
+uint64_t DeviceCopy::begin(std::span<const float> from, std::span<float> to, Done done) {
+    return begin(
+        {from.size_bytes(),
+         [this, bytes = std::as_bytes(from).data()](uint64_t at, uint64_t count, void* piece,
+                                                    bulkhead_stream* stream) {
+             return device_.api->copy(device_.device, piece, bytes + at, count, stream);
+         },
+         [next = std::as_writable_bytes(to).data()](std::span<const std::byte> part) mutable {
+             next = std::copy(part.begin(), part.end(), next);
+         },
+         std::move(done)});
+}
+
 uint64_t DeviceCopy::snapshot(uint64_t bytes, Put put, StateBytes* to, Done done) {
     std::optional<StateBytes> lent = Room::lend(room_, bytes);
     if (lent) {

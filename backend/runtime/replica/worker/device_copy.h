@@ -57,6 +57,8 @@ class DeviceCopy {
 
     /// Behind those before it; its number, from 1.
     uint64_t begin(Order order);
+    /// begin() for what `from`, memory of the device, holds: `to` lives until `done` was called.
+    uint64_t begin(std::span<const float> from, std::span<float> to, Done done);
     /// begin() for a whole state: `to` lives until `done` was called. It is lent the room that
     /// was made, unless somebody still reads the state before there; then, or where there is none,
     /// the state goes piece by piece into memory of its own.

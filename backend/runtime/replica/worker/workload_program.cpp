@@ -423,17 +423,7 @@ void WorkloadProgram::snapshot(StateBytes* to, std::function<void(absl::Status)>
 
 void WorkloadProgram::readSum(std::span<float> to, std::function<void(absl::Status)> done) {
     if (plane_ == nullptr) return TrainingProgram::readSum(to, std::move(done));
-    const auto* from = reinterpret_cast<const std::byte*>(reduced_.data());
-    auto* next = reinterpret_cast<std::byte*>(to.data());
-    sumCopy_ = copier_->begin(
-        {reduced_.size_bytes(),
-         [this, from](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
-             return deviceApi_->copy(device_, piece, from + at, bytes, stream);
-         },
-         [next](std::span<const std::byte> part) mutable {
-             next = std::copy(part.begin(), part.end(), next);
-         },
-         std::move(done)});
+    sumCopy_ = copier_->begin(reduced_, to, std::move(done));
 }
 
 void WorkloadProgram::awaitSum() {
