@@ -83,18 +83,22 @@ void printSummary(const Cli& cli, const model::RunState& state, const model::Led
     std::printf("ledger: %s\n%s", model::ledgerText(ledger).c_str(), findingsText(ledger).c_str());
 }
 
-/// Follows the job to its end; interrupted once it stops with a checkpoint, twice at once.
+/// Follows the job to its end; interrupted once it stops with a checkpoint, twice without one. The
+/// ranks end with it in any case.
 void followToEnd(Session& session, Follower& follower, const std::string& job) {
     const Interrupts interrupts;
+    const auto stop = [&](const char* words, bool checkpoint) {
+        std::fprintf(stderr, "bulkheadctl: %s\n", words);
+        (void)session.await<model::JobInfo>([&](client::Client& c, auto reply) {
+            c.stopJob(job, checkpoint, {}, std::move(reply));
+        });
+    };
     bool stopping = false;
     while (!follower.tick()) {
-        if (session.daemon()->ended() || interrupts.count() > 1) return;
-        if (interrupts.count() == 1 && !stopping) {
-            stopping = true;
-            std::fprintf(stderr, "bulkheadctl: stopping with a checkpoint; once more to give up\n");
-            (void)session.await<model::JobInfo>(
-                [&](client::Client& c, auto reply) { c.stopJob(job, true, {}, std::move(reply)); });
-        }
+        if (session.daemon()->ended()) return;
+        if (interrupts.count() > 1) return stop("given up", false);
+        if (interrupts.count() == 1 && !std::exchange(stopping, true))
+            stop("stopping with a checkpoint; once more to give up", true);
     }
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import threading
@@ -35,8 +36,18 @@ def cause(error: BaseException) -> str:
     line = one_line(traceback.format_exception_only(type(error), error)[-1])
     if isinstance(error, MemoryError) or "allocate memory" in line:
         line = "out of memory: " + line
-    where = places(traceback.extract_tb(error.__traceback__))
+    where = _places_there(error) or places(traceback.extract_tb(error.__traceback__))
     return f"{line}; at {where}" if where else line
+
+
+def _places_there(error: BaseException) -> str:
+    """Where another process raised it, of which concurrent.futures tells the traceback as text."""
+    if type(error.__cause__).__name__ != "_RemoteTraceback":
+        return ""
+    found = re.findall(r'^  File "(.*)", line (\d+), in (.*)$', str(error.__cause__), re.MULTILINE)
+    ours = [at for at, (file, _, _) in enumerate(found) if os.path.dirname(file) == _PACKAGE]
+    return places(traceback.FrameSummary(file, int(line), name, lookup_line=False)
+                  for file, line, name in found[ours[-1] + 1 if ours else 0:])
 
 
 def is_of_a_group(error: BaseException) -> bool:

@@ -354,6 +354,7 @@ class Job:
         self._samples_committed: Optional[int] = None  # by the job; before this process began: as if none were missing
         self._experts: Optional[Experts] = None
         self._placement: List[int] = []  # by mixture layer and expert
+        self._hook = sys.excepthook  # attach()'s
         self._explained = False  # the log says what the process ends of
         self._is_fork = False
         self._grouped = False  # process_group() was made
@@ -415,7 +416,8 @@ class Job:
         self._state, self._floats = state, floats
         self._optimizer, self._scheduler, self._before_update = optimizer, scheduler, before_update
         self._gpu = gpu if blocks.on_device else None
-        self._gradient = self._flat(blocks.gradient)
+        self._gradient_at = blocks.gradient
+        self._gradient = self._flat(self._gradient_at)
         self._ranges = [(at, at - (-local_of(p).numel() // 16) * 16)
                         for at, p in zip(offsets, state.trained)]
         self._local = self._views(self._gradient)
@@ -652,6 +654,12 @@ class Job:
             return self._gpu.view(address, self._floats)
         return view_of(address, torch.float32, torch.Size([self._floats]))
 
+    def _is_home(self, at: int) -> bool:
+        """The view of trained parameter `at` is of the flat gradient: share_memory() moves a storage under
+        all that view it, and a conversion of the model puts other memory into p.grad."""
+        view = self._local[at]
+        return view.numel() == 0 or view.data_ptr() == self._gradient_at + 4 * self._ranges[at][0]
+
     def _is_lent(self, parameter: torch.Tensor) -> bool:
         """Autograd adds to a view of the flat gradient. Else, for parameters that several ranks share or
         whose GPU does not exchange, gradients come and go as torch makes them."""
@@ -673,6 +681,9 @@ class Job:
             self._buffers_before = [(name, value, value.clone()) for name, value in self._state.buffers()]
         self._unmarked.clear()
         self._marked.clear()
+        if not all(map(self._is_home, range(len(self._local)))):
+            self._gradient = self._flat(self._gradient_at)
+            self._local = self._views(self._gradient)
         self._gradient.zero_()
         self._final = [False] * len(self._final)
         self._final_from_here = False
@@ -694,8 +705,10 @@ class Job:
         """Nobody but the loop changes parameters and gradients of a step. RuntimeError."""
         trained = self._state.trained
         if self._values != [p._version for p in trained]:
-            raise RuntimeError(f"step {number}: a parameter changed in the body of the loop; the update is "
-                               "made between two steps: remove optimizer.step()")
+            raise JobError(f"step {number}: a parameter changed in the body of the loop, where a replica that catches "
+                           "up does not come by; the update is made between two steps: remove optimizer.step(), change "
+                           "parameters in before_update, and try other weights (an average of them, say) in a copy of "
+                           "the model")
         if self._kept != self._state.optimizer_marks():
             name = self._state.optimizer_change(self._kept)
             raise JobError(f"step {number}: {name} changed in the body of the loop, which a replica that catches up "
@@ -727,6 +740,10 @@ class Job:
     def _offer(self, at: int) -> None:
         """The gradient of trained parameter `at` is final."""
         p, view = self._state.trained[at], self._local[at]
+        if not self._is_home(at):
+            self._gradient = self._flat(self._gradient_at)
+            self._local[at] = self._views(self._gradient)[at].copy_(view)
+            p.grad = view = self._local[at]
         if not self._is_lent(p) and p.grad is not None:
             grad = p.grad
             if is_sharded(p) and grad.placements != p.placements:
@@ -880,6 +897,10 @@ class Job:
             return
         self._explained = True
         when = f"in step {self._step}" if self._step else "before its first step"
+        raised = getattr(sys, "last_value", None)
+        if sys.excepthook is not self._hook and raised is not None:  # a hook of the program's own was called
+            self._library.log(1, _ends.cause(raised).encode())
+            return
         self._library.log(1, f"the program ended {when}, the job did not: sys.exit(), a break out of the "
                              "loop, or the end of the script".encode())
 

@@ -87,8 +87,17 @@ class _Tensor:
         return {"dtype": dtype_of(self._dtype), **part_of(self._like)}
 
     def bind(self, address: int) -> None:
-        self._view = view_of(address, self._dtype, self._shape)
+        self._address = address
+        self._memory = view_of(address, self._dtype, self._shape)
         self.gather()
+
+    @property
+    def _view(self) -> torch.Tensor:
+        """The memory at the address: share_memory() and what sends tensors to other processes move a
+        storage, under all that view it."""
+        if self._memory.data_ptr() != self._address:
+            self._memory = view_of(self._address, self._dtype, self._shape)
+        return self._memory
 
     def gather(self) -> None:
         held = self._get()
@@ -96,7 +105,7 @@ class _Tensor:
             self._view.zero_()
             return
         tensor = local_of(held)
-        if tensor.data_ptr() == self._view.data_ptr():
+        if tensor.data_ptr() == self._address:
             return
         if tensor.dtype != self._dtype or tensor.shape != self._shape:
             raise JobError(f"{self.name} was {self._dtype} of shape {tuple(self._shape)} and has become "
@@ -108,7 +117,7 @@ class _Tensor:
         held = self._get()
         if held is None:
             self._put(self._lent())
-        elif local_of(held).data_ptr() != self._view.data_ptr():
+        elif local_of(held).data_ptr() != self._address:
             self._take(local_of(held))
 
     def _lent(self) -> torch.Tensor:

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "backend/runtime/agent/agent.h"
+#include "backend/runtime/agent/agent_messages.h"
 #include "backend/runtime/agent/disk_ballast.h"
 #include "backend/runtime/agent/output_reader.h"
 #include "backend/runtime/agent/proc_sampler.h"
@@ -98,6 +99,13 @@ class OutputReaderTest : public testing::Test {
     Lines lines_;
     std::optional<OutputReader> reader_;
 };
+
+TEST(LastWords, WhatTheLibrarySaysAsItGoesIsNoCause) {
+    EXPECT_TRUE(isInformation("23:25:43.080 info model stands at step 0 (from the seed), 1 ms"));
+    for (const char* words : {"23:25:43.080 critical no such text", "23:25:43.080 warning slow",
+                              "Segmentation fault", "info", ""})
+        EXPECT_FALSE(isInformation(words)) << words;
+}
 
 TEST_F(OutputReaderTest, LinesComeWholeHoweverTheyWereWritten) {
     open(100);

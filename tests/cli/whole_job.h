@@ -111,6 +111,16 @@ class WholeJobTest : public RpcTest {
         }
         return last;
     }
+    static std::vector<std::string> processesThatName(const std::string& word) {
+        std::vector<std::string> pids;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+            const std::string pid = entry.path().filename().string();
+            if (pid.find_first_not_of("0123456789") == std::string::npos &&
+                read(entry.path() / "cmdline").find(word) != std::string::npos)
+                pids.push_back(pid);
+        }
+        return pids;
+    }
     /// kill -9 of every process whose command line contains `word`, until there is none. Returns
     /// when none of them holds a file or a socket any more: one that ends has no command line for
     /// some time before that.
@@ -128,10 +138,7 @@ class WholeJobTest : public RpcTest {
         for (bool found = true; found;) {
             std::erase_if(killed, ended);
             found = !killed.empty();
-            for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-                const std::string pid = entry.path().filename().string();
-                if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-                if (read(entry.path() / "cmdline").find(word) == std::string::npos) continue;
+            for (const std::string& pid : processesThatName(word)) {
                 found = true;
                 killed.insert(pid);
                 ::kill(std::stoi(pid), SIGKILL);

@@ -666,6 +666,26 @@ TEST_F(WholeJobTest, KilledWholeTheSameCommandGoesOnFromTheLastCheckpoint) {
     EXPECT_THAT(nothing.out, HasSubstr("There is no run to go on from"));
 }
 
+TEST_F(WholeJobTest, GivenUpItLeavesNoRankBehindWhateverBecameOfItsFolder) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');
+    const std::string out = dir_ + "/up.out";
+    const pid_t up = spawn({kBin + "/bulkheadctl", "up", dir_ + "/small.toml", "--set",
+                            "policies.checkpoint_every_steps=3", "--db", dir_ + "/run.db"},
+                           out);
+    ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() >= 3; }));
+    const std::string ranks = dir_ + "/run.db.state/jobs/";
+    EXPECT_THAT(processesThatName(ranks), ::testing::SizeIs(2));
+    std::filesystem::remove_all(dir_ + "/run.db.state");
+    ASSERT_TRUE(
+        waitUntil([&] { return read(out).find("put back what was there") != std::string::npos; }));
+    ::kill(up, SIGTERM);
+    ::kill(up, SIGINT);
+    ASSERT_EQ(::waitpid(up, nullptr, 0), up);
+    EXPECT_THAT(processesThatName(ranks), ::testing::IsEmpty());
+    killAllThatName(dir_);
+}
+
 TEST_F(WholeJobTest, ACampaignIsFollowedToItsVerdictWhichTheRunFileKeeps) {
     std::ofstream(dir_ + "/small.toml") << smallJob().text;
     std::ofstream(dir_ + "/c.toml")

@@ -27,6 +27,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 def raises(step):
+    sys.excepthook = lambda *_: print("a hook of the program's own", file=sys.stderr)
     raise ValueError("no such row")
 
 

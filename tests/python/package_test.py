@@ -15,6 +15,7 @@ import tempfile
 import threading
 import types
 import unittest
+from multiprocessing.reduction import ForkingPickler
 from unittest import mock
 
 import bulkhead
@@ -431,6 +432,38 @@ class LoopTest(unittest.TestCase):
         self.assertEqual(model.weight.grad.data_ptr(), said.gradient)
         self.assertAlmostEqual(model.weight.item(), -0.5, places=6)  # 2 of the 4 samples are ours
 
+    def test_what_moves_tensors_to_other_memory_changes_nothing(self):
+        def pickled(model, optimizer):  # as a queue to another process does
+            ForkingPickler.dumps(model.state_dict())
+
+        def shares_optimizer(model, optimizer):
+            for kept in optimizer.state.values():
+                for value in kept.values():
+                    value.share_memory_()
+
+        def nothing(model, optimizer):
+            pass
+
+        def train(move, when):
+            torch.manual_seed(1)
+            job, said, model, data = job_of([[(0, 0, 4)]] * 4, torch.nn.Linear(1, 1), momentum=0.9)
+            for at, step in enumerate(job):
+                for number, x in enumerate(step.batches(data, 2)):
+                    if (at, number) == when:
+                        move(model, job._optimizer)
+                    step.backward(model(x).square().mean() / 10)
+                if (at, 2) == when:
+                    move(model, job._optimizer)
+            job._state.gather()
+            return ctypes.string_at(said.blocks_state, said.state_bytes), model.weight.item()
+
+        expected = train(nothing, (2, 0))
+        for move in (lambda model, _: model.share_memory(), lambda model, _: model.double().float(), pickled,
+                     shares_optimizer):
+            for when in ((2, 0), (2, 1), (2, 2)):
+                with self.subTest((move, when)):
+                    self.assertEqual(train(move, when), expected)
+
     def test_before_update_sees_the_mean_and_may_clip_it(self):
         seen = []
         model = torch.nn.Linear(1, 1, bias=False)
@@ -752,8 +785,10 @@ class WorkersTest(unittest.TestCase):
         self.assertEqual(len({tuple(row[2:]) for row in one}), 8)
 
     def test_what_a_worker_raises_or_dies_of_ends_the_step(self):
-        with self.assertRaisesRegex(ValueError, "no such row"):
+        with self.assertRaisesRegex(ValueError, "no such row") as raised:
             self.rows([(0, 0, 1)], 1)
+        self.assertRegex(_ends.cause(raised.exception), r"^ValueError: no such row; at package_test.py:\d+ in "
+                                                        r"__getitem__$")
         with self.assertRaisesRegex(RuntimeError, "use fewer workers"):
             self.rows([(0, 1, 2)], 1)
 
@@ -1388,7 +1423,7 @@ class EndsTest(unittest.TestCase):
 
     def test_a_child_of_a_rank_that_is_gone_already_ends(self):
         script = """
-import os, signal
+import os, signal, time
 from bulkhead import _ends
 end, held = os.pipe()
 def waits_for_the_rank():
@@ -1396,7 +1431,11 @@ def waits_for_the_rank():
     os.read(end, 1)
 os.register_at_fork(after_in_child=waits_for_the_rank)
 _ends.mind_forks(lambda: None)
+rank = os.getpid()
 if os.fork() == 0:
+    while os.getppid() == rank:  # its pipe was closed first
+        time.sleep(0.001)
+    signal.sigtimedwait([signal.SIGKILL], 0.5)  # which the kernel has sent
     print("it lives on", flush=True)
     os._exit(0)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -23,7 +23,7 @@ namespace {
 void keepWords(const std::string& line, LastWords& last) {
     if (std::string words = criticalWords(line); !words.empty())
         last = {std::move(words), true};
-    else if (!last.critical)
+    else if (!last.critical && !isInformation(line))
         last.text = line;
 }
 
