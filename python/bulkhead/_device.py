@@ -22,6 +22,7 @@ class _Managed(c.Structure):
     _fields_ = [("tensor", _Tensor), ("context", c.c_void_p), ("deleter", c.c_void_p)]
 
 
+_views: Dict[Tuple[int, int], Tuple[Any, ...]] = {}  # by address and floats, with what torch reads at their end
 _CAPSULE = b"dltensor"
 _FLOAT = 2
 
@@ -31,19 +32,16 @@ class Gpu:
 
     _TYPE = 2  # kDLCUDA
 
-    def __init__(self) -> None:
-        self._views: Dict[Tuple[int, int], Tuple[Any, ...]] = {}  # with what torch reads once more at its end
-
     def view(self, address: int, floats: int) -> torch.Tensor:
         """`floats` float32, one at least, at `address`: memory that nobody frees, of which there are few."""
-        if (address, floats) in self._views:
-            return self._views[address, floats][0]
+        if (address, floats) in _views:
+            return _views[address, floats][0]
         shape = (c.c_int64 * 1)(floats)
         managed = _Managed(_Tensor(address, self._TYPE, 0, 1, _FLOAT, 32, 1, shape, None, 0), None, None)
         make = c.pythonapi.PyCapsule_New
         make.restype, make.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
         made = torch.utils.dlpack.from_dlpack(make(c.byref(managed), _CAPSULE, None))
-        self._views[address, floats] = made, managed, shape
+        _views[address, floats] = made, managed, shape
         return made
 
     def mark(self) -> Any:

@@ -21,7 +21,7 @@ from unittest import mock
 import bulkhead
 import numpy
 import torch
-from bulkhead import Job, JobError, _convert, _ends, _job, _local, _state, _tensors, attach
+from bulkhead import Job, JobError, _convert, _device, _ends, _job, _local, _state, _tensors, attach
 from bulkhead import _library as library
 from bulkhead._state import State
 from bulkhead.torchft import Manager as torchft_manager
@@ -760,6 +760,25 @@ class Rows:
             os.kill(os.getpid(), signal.SIGKILL)
         return torch.tensor([at, os.getpid(), torch.rand(1).item(), random.random(), numpy.random.rand()],
                             dtype=torch.float64)
+
+
+class DeviceTest(unittest.TestCase):
+    def test_memory_of_a_gpu_is_seen_where_it_is(self):
+        gpu = _device.Gpu()
+        gpu._TYPE = 1 if device == "cpu" else gpu._TYPE
+        memory = torch.arange(10.0, device=device)
+        whole, part = gpu.view(memory.data_ptr(), 10), gpu.view(memory.data_ptr() + 16, 3)
+        self.assertEqual((whole.device, whole.dtype), (memory.device, torch.float32))
+        part.mul_(10)
+        self.assertEqual(whole.tolist(), [0, 1, 2, 3, 40, 50, 60, 7, 8, 9])
+        self.assertIs(gpu.view(memory.data_ptr(), 10), whole)
+        rest = gpu.view(memory.data_ptr(), 10)[8:]
+        del whole, part, gpu
+        rest.zero_()
+        self.assertEqual(memory.tolist()[6:], [60, 7, 0, 0])
+
+    def test_parameters_that_the_cpu_or_several_ranks_have_are_not_a_gpus(self):
+        self.assertIsNone(_device.gpu_of([torch.zeros(1)]))
 
 
 class WorkersTest(unittest.TestCase):

@@ -197,7 +197,8 @@ inline std::string criticalWords(const std::string& line) {
     return at == std::string::npos ? "" : line.substr(at + kCritical.size());
 }
 
-/// What the library says as it goes, "15:25:11.100 info WORDS", which is never why a rank ended.
+/// True of a line that the library writes as it goes, "15:25:11.100 info WORDS": it is never why a
+/// rank ended.
 inline bool isInformation(const std::string& line) {
     constexpr std::string_view kForm = "00:00:00.000 info ";
     return line.size() >= kForm.size() && line[2] == ':' && line[5] == ':' && line[8] == '.' &&

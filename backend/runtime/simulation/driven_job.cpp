@@ -267,8 +267,8 @@ void DrivenJob::logged(LogEntry entry) {
     written(std::move(entry));
 }
 
-/// Whoever is told that the log ends before the checkpoints do, and has no other log, moves them
-/// away. False: the log has lost nothing that a disk lied about.
+/// Does what a person does who is told that the log ends before the checkpoints do, and has no
+/// other log. False: the log has lost nothing that a disk lied about.
 bool DrivenJob::moveLostCheckpointsAway() {
     if (lost_.empty()) return false;
     tell("operator", "moves checkpoints away whose steps the log has lost");

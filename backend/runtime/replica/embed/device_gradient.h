@@ -33,8 +33,8 @@ class DeviceGradient {
 
     /// Between memory of the host and of the device; returns when it is done.
     [[nodiscard]] absl::Status copy(void* to, const void* from, size_t bytes);
-    /// Where the device has `sum`: where it is, when that is reduced(), else a copy until the next
-    /// call.
+    /// Returns where the device has `sum`: where it is, when that is reduced(), else a copy until
+    /// the next call.
     [[nodiscard]] absl::StatusOr<float*> there(std::span<const float> sum);
     /// Beside what the device does; `to` lives until `done` was called, once, on any thread.
     void readSum(std::span<float> to, DeviceCopy::Done done);
