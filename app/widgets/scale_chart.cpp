@@ -134,9 +134,10 @@ void ScaleChart::paintHere(QPainter& painter) const {
     painter.setFont(Theme::font(-1));
     painter.setPen(t.accent);
     const double wide = painter.fontMetrics().horizontalAdvance(here_->name) + 4;
-    const bool fits = at.x() + 6 + wide <= width();
-    painter.drawText(QRectF(fits ? at.x() + 6 : at.x() - 6 - wide, area.top() - 2, wide, kLine),
-                     (fits ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter, here_->name);
+    // Marks stand on the right of theirs, which may be the same number.
+    const bool fits = at.x() - 6 - wide >= area.left();
+    painter.drawText(QRectF(fits ? at.x() - 6 - wide : at.x() + 6, area.top() - 2, wide, kLine),
+                     (fits ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter, here_->name);
     painter.setPen(QPen(t.surface, 2));
     painter.setBrush(t.accent);
     painter.drawEllipse(at, 6, 6);
