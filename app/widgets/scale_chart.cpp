@@ -134,7 +134,7 @@ void ScaleChart::paintHere(QPainter& painter) const {
     painter.setFont(Theme::font(-1));
     painter.setPen(t.accent);
     const double wide = painter.fontMetrics().horizontalAdvance(here_->name) + 4;
-    // Marks stand on the right of theirs, which may be the same number.
+    // A mark's words stand on the right of its own number of GPUs, which may be this one.
     const bool fits = at.x() - 6 - wide >= area.left();
     painter.drawText(QRectF(fits ? at.x() - 6 - wide : at.x() + 6, area.top() - 2, wide, kLine),
                      (fits ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter, here_->name);

@@ -683,7 +683,7 @@ void CoordinatorMachine::Impl::takePlacedOtherwise() {
 void CoordinatorMachine::Impl::rollback(const std::string& why) {
     voidOpen(why);
     if (move_) settleLayoutMove(false, why);
-    // Of damaged checkpoints each leads to the one before, which is another try.
+    // A damaged checkpoint leads to the one before it, which is another try.
     fruitless_ = undoneAt_ == furthest_ && !beginsDamaged_ ? fruitless_ + 1 : 0;
     undoneAt_ = furthest_;
     const uint32_t limit = options_.policies.restartLimit;

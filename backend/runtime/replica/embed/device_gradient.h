@@ -20,7 +20,7 @@ namespace bulkhead::runtime {
 /// where it is. Thread: one.
 class DeviceGradient {
   public:
-    /// Of `floats` floats, zeros, on the one device that this process sees, by the plugin `device`.
+    /// Takes `floats` zeros on the one device that this process sees, by the plugin `device`.
     /// Errors of loadDevice(), and of opening the device and its plane; NotFound also where the
     /// plugin has none.
     [[nodiscard]] static absl::StatusOr<std::unique_ptr<DeviceGradient>> create(
