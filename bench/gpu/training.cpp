@@ -7,7 +7,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "backend/runtime/replica/worker/device_copy.h"
+#include "backend/runtime/replica/device_copy.h"
 #include "bench/gpu/measures.h"
 #include "bulkhead/workload.h"
 #include "plugins/llama_moe/gpu/machine.h"

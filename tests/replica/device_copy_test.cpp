@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of a state that is on a device, while the workload goes on there.
-#include "backend/runtime/replica/worker/device_copy.h"
+#include "backend/runtime/replica/device_copy.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -111,7 +111,7 @@ class DeviceCopyTest : public ::testing::Test {
     }
 
     PluginLog log_;
-    DeviceCopy::Device device_;
+    OpenDevice device_;
     const bulkhead_workload_api* api_ = nullptr;
     bulkhead_workload* workload_ = nullptr;
     uint64_t bytes_ = 0;

@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<DeviceGradient>> DeviceGradient::create(const std
         if (!taken.ok()) return taken.status();
         *memory = *taken;
     }
-    auto copier = DeviceCopy::create({made->api_, made->device_, &made->log_});
+    auto copier = DeviceCopy::create(made->device_);
     if (!copier.ok()) return copier.status();
     made->copier_ = *std::move(copier);
     return made;
@@ -42,30 +42,26 @@ absl::Status DeviceGradient::open(const std::string& device) {
     const std::vector<std::string> folders = foldersOfPlugins();
     const auto api = loadDevice(device, folders);
     if (!api.ok()) return api.status();
-    api_ = *api;
+    device_.api = *api;
     const auto plane = loadDataPlane(device, folders);
     if (!plane.ok()) return plane.status();
     if (*plane == nullptr)
         return absl::NotFoundError(absl::StrCat("device ", device, " exchanges nothing itself"));
-    absl::Status s = log_.check(api_->open(log_.host(), kDeviceIndex, &device_),
+    absl::Status s = log_.check((*api)->open(log_.host(), kDeviceIndex, &device_.device),
                                 absl::StrCat("device ", device));
-    if (s.ok()) s = log_.check((*plane)->open(device_, 0, &plane_), "exchange");
+    if (s.ok()) s = log_.check((*plane)->open(device_.device, 0, &plane_), "exchange");
     if (s.ok()) planeApi_ = *plane;
     return s;
 }
 
 absl::StatusOr<std::span<float>> DeviceGradient::take(bulkhead_memory kind, uint64_t floats) {
-    void* memory = nullptr;
-    absl::Status s = log_.check(api_->alloc(device_, kind, floats * sizeof(float), &memory),
-                                "room for a gradient");
-    if (!s.ok()) return s;
-    return std::span(static_cast<float*>(memory), floats);
+    const auto memory = device_.take(kind, floats * sizeof(float), "room for a gradient");
+    if (!memory.ok()) return memory.status();
+    return std::span(static_cast<float*>(*memory), floats);
 }
 
 absl::Status DeviceGradient::copy(void* to, const void* from, size_t bytes) {
-    absl::Status s = log_.check(api_->copy(device_, to, from, bytes, nullptr), "copy");
-    if (s.ok()) s = log_.check(api_->stream_synchronize(device_, nullptr), "copy");
-    return s;
+    return device_.copy(to, from, bytes, "copy");
 }
 
 absl::StatusOr<float*> DeviceGradient::there(std::span<const float> sum) {

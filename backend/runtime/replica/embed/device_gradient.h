@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/runtime/ftar/device_plane.h"
+#include "backend/runtime/replica/device_copy.h"
 #include "backend/runtime/replica/plugin_host.h"
-#include "backend/runtime/replica/worker/device_copy.h"
 #include "bulkhead/device.h"
 
 namespace bulkhead::runtime {
@@ -49,9 +49,8 @@ class DeviceGradient {
     absl::StatusOr<std::span<float>> take(bulkhead_memory kind, uint64_t floats);
 
     PluginLog log_;
-    const bulkhead_device_api* api_ = nullptr;
+    OpenDevice device_{.log = &log_};
     const bulkhead_data_plane_api* planeApi_ = nullptr;
-    bulkhead_device* device_ = nullptr;
     bulkhead_plane* plane_ = nullptr;
     std::unique_ptr<DeviceCopy> copier_;
     std::span<float> gradient_;

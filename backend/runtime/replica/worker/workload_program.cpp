@@ -70,8 +70,8 @@ absl::StatusOr<std::unique_ptr<WorkloadProgram>> WorkloadProgram::create(
     if (!device->instead.empty())
         spdlog::info("device: the CPU computes, since {}", device->instead);
     program->api_ = *api;
-    program->deviceApi_ = device->api;
-    program->device_ = device->device;
+    program->device_.api = device->api;
+    program->device_.device = device->device;
     bulkhead_device_info info{};
     if (absl::Status s =
             program->log_.check(device->api->describe(device->device, &info), "device");
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<WorkloadProgram>> WorkloadProgram::create(
 /// Without one, gradients are staged: slower, but right.
 void WorkloadProgram::openPlane(const bulkhead_data_plane_api* api) {
     if (api == nullptr) return;
-    const absl::Status opened = log_.check(api->open(device_, 0, &plane_), "exchange");
+    const absl::Status opened = log_.check(api->open(device_.device, 0, &plane_), "exchange");
     if (opened.ok()) {
         planeApi_ = api;
         return;
@@ -95,7 +95,7 @@ void WorkloadProgram::openPlane(const bulkhead_data_plane_api* api) {
 }
 
 std::string WorkloadProgram::deviceName() const {
-    return absl::StrCat(deviceApi_->name, plane_ != nullptr ? ", exchanging there" : "");
+    return absl::StrCat(device_.api->name, plane_ != nullptr ? ", exchanging there" : "");
 }
 
 WorkloadProgram::~WorkloadProgram() {
@@ -106,10 +106,10 @@ WorkloadProgram::~WorkloadProgram() {
     if (workload_ != nullptr) api_->destroy(workload_);
     {
         const MutexLock lock(groupMutex_);
-        if (group_ != nullptr) deviceApi_->group_destroy(group_);
+        if (group_ != nullptr) device_.api->group_destroy(group_);
         group_ = nullptr;
     }
-    if (device_ != nullptr) deviceApi_->close(device_);
+    if (device_.device != nullptr) device_.api->close(device_.device);
 }
 
 absl::Status WorkloadProgram::build(const BuildOrder& order) {
@@ -121,8 +121,7 @@ absl::Status WorkloadProgram::build(const BuildOrder& order) {
     if (s.ok()) s = bindMemory();
     if (!s.ok() || !apart_) return s;
     // Now, while nothing runs on the device: taking pinned memory may wait for what does.
-    absl::StatusOr<std::unique_ptr<DeviceCopy>> copier =
-        DeviceCopy::create({deviceApi_, device_, &log_});
+    absl::StatusOr<std::unique_ptr<DeviceCopy>> copier = DeviceCopy::create(device_);
     if (!copier.ok()) return copier.status();
     copier_ = *std::move(copier);
     if (copiesBeside()) copier_->makeRoom(info_.state_bytes);
@@ -168,13 +167,13 @@ absl::Status WorkloadProgram::createGroup(const BuildOrder& order) {
     std::ranges::copy(order.groupSecret.words, desc.secret);
     desc.listen_fd = order.listenFd;
     bulkhead_group* group = nullptr;
-    if (absl::Status s =
-            log_.check(deviceApi_->group_create(device_, &desc, &group), "the replica's group");
+    if (absl::Status s = log_.check(device_.api->group_create(device_.device, &desc, &group),
+                                    "the replica's group");
         !s.ok())
         return s;
     const MutexLock lock(groupMutex_);
     group_ = group;
-    if (interrupted_) deviceApi_->group_abort(group_);
+    if (interrupted_) device_.api->group_abort(group_);
     return absl::OkStatus();
 }
 
@@ -182,8 +181,8 @@ absl::Status WorkloadProgram::createWorkload() {
     bulkhead_workload_config config{};
     config.struct_size = sizeof(config);
     config.host = log_.host();
-    config.device_api = deviceApi_;
-    config.device = device_;
+    config.device_api = device_.api;
+    config.device = device_.device;
     {
         const MutexLock lock(groupMutex_);
         config.group = group_;
@@ -205,7 +204,7 @@ absl::Status WorkloadProgram::createWorkload() {
 
 void WorkloadProgram::freeMemory() {
     for (void** memory : {&movedGradient_, &hostReduced_, &deviceReduced_, &deviceDelta_}) {
-        if (*memory != nullptr) deviceApi_->free(device_, *memory);
+        if (*memory != nullptr) device_.api->free(device_.device, *memory);
         *memory = nullptr;
     }
 }
@@ -222,7 +221,10 @@ absl::Status WorkloadProgram::bindMemory() {
         s = log_.check(api_->gradient(workload_, &deviceGradient_, &count, &kind), "gradient");
     const size_t bytes = count * sizeof(float);
     const auto alloc = [&](bulkhead_memory where, void** out) {
-        if (s.ok()) s = log_.check(deviceApi_->alloc(device_, where, bytes, out), "buffers");
+        if (!s.ok()) return;
+        const absl::StatusOr<void*> memory = device_.take(where, bytes, "buffers");
+        s = memory.status();
+        if (s.ok()) *out = *memory;
     };
     alloc(BULKHEAD_MEMORY_PEER, &deviceReduced_);
     const bool staged = apart_ && plane_ == nullptr;
@@ -233,8 +235,8 @@ absl::Status WorkloadProgram::bindMemory() {
     if (!s.ok()) return s;
     gradient_ = {moved ? static_cast<float*>(movedGradient_) : deviceGradient_, count};
     reduced_ = {static_cast<float*>(staged ? hostReduced_ : deviceReduced_), count};
-    const bool onCpu = deviceApi_ == cpuDeviceApi(BULKHEAD_DEVICE_ABI);
-    peerMemory_ = onCpu && kind == BULKHEAD_MEMORY_PEER ? cpuDeviceHeap(device_) : nullptr;
+    const bool onCpu = device_.api == cpuDeviceApi(BULKHEAD_DEVICE_ABI);
+    peerMemory_ = onCpu && kind == BULKHEAD_MEMORY_PEER ? cpuDeviceHeap(device_.device) : nullptr;
     return absl::OkStatus();
 }
 
@@ -364,41 +366,35 @@ absl::StatusOr<StepFigures> WorkloadProgram::figures() {
     return figures;
 }
 
-absl::Status WorkloadProgram::copy(void* to, const void* from, size_t bytes, const char* what) {
-    absl::Status s = log_.check(deviceApi_->copy(device_, to, from, bytes, nullptr), what);
-    if (s.ok()) s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), what);
-    return s;
-}
-
 /// A part of it is final on the default stream: it is where the exchange reads it when this
 /// returns.
 absl::Status WorkloadProgram::gradientStands(uint64_t begin, uint64_t end) {
     if (!apart_) return absl::OkStatus();
     if (movedGradient_ != nullptr)
-        return copy(static_cast<float*>(movedGradient_) + begin, deviceGradient_ + begin,
-                    (end - begin) * sizeof(float), "gradient copy");
-    return log_.check(deviceApi_->stream_synchronize(device_, nullptr), "gradient");
+        return device_.copy(static_cast<float*>(movedGradient_) + begin, deviceGradient_ + begin,
+                            (end - begin) * sizeof(float), "gradient copy");
+    return device_.wait("gradient");
 }
 
 absl::Status WorkloadProgram::read(std::span<const float> at, std::span<float> to) {
-    return copy(to.data(), at.data(), at.size_bytes(), "reading back");
+    return device_.copy(to.data(), at.data(), at.size_bytes(), "reading back");
 }
 
 absl::Status WorkloadProgram::write(std::span<const float> from, std::span<float> at) {
-    return copy(at.data(), from.data(), from.size_bytes(), "writing");
+    return device_.copy(at.data(), from.data(), from.size_bytes(), "writing");
 }
 
 absl::StatusOr<const float*> WorkloadProgram::onDevice(std::span<const float> values) {
     const bool there = values.data() == gradient_.data() || values.data() == reduced_.data();
     if (!apart_ || (plane_ != nullptr && there)) return values.data();
     void** to = plane_ != nullptr ? &deviceDelta_ : &deviceReduced_;
-    if (*to == nullptr)
-        if (absl::Status s = log_.check(
-                deviceApi_->alloc(device_, BULKHEAD_MEMORY_DEVICE, values.size_bytes(), to),
-                "room for a sum");
-            !s.ok())
-            return s;
-    if (absl::Status s = copy(*to, values.data(), values.size_bytes(), "sum copy"); !s.ok())
+    if (*to == nullptr) {
+        absl::StatusOr<void*> memory =
+            device_.take(BULKHEAD_MEMORY_DEVICE, values.size_bytes(), "room for a sum");
+        if (!memory.ok()) return memory.status();
+        *to = *memory;
+    }
+    if (absl::Status s = device_.copy(*to, values.data(), values.size_bytes(), "sum copy"); !s.ok())
         return s;
     return static_cast<const float*>(*to);
 }
@@ -410,9 +406,7 @@ absl::Status WorkloadProgram::exportState(uint64_t offset, std::span<std::byte> 
 void WorkloadProgram::snapshot(StateBytes* to, std::function<void(absl::Status)> done) {
     if (!copiesBeside()) return TrainingProgram::snapshot(to, std::move(done));
     // The update before may still run there, and its stream is not the snapshot's.
-    if (absl::Status s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "snapshot");
-        !s.ok())
-        return done(s);
+    if (absl::Status s = device_.wait("snapshot"); !s.ok()) return done(s);
     copier_->snapshot(
         info_.state_bytes,
         [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
@@ -439,14 +433,14 @@ absl::Status WorkloadProgram::keepState() {
     absl::Status s;
     if (keptBytes_ != info_.state_bytes) {
         forgetKept();
-        s = log_.check(
-            deviceApi_->alloc(device_, BULKHEAD_MEMORY_DEVICE, info_.state_bytes, &kept_),
-            "room to keep the state");
-        if (!s.ok()) return s;
+        absl::StatusOr<void*> memory =
+            device_.take(BULKHEAD_MEMORY_DEVICE, info_.state_bytes, "room to keep the state");
+        if (!memory.ok()) return memory.status();
+        kept_ = *memory;
         keptBytes_ = info_.state_bytes;
     }
     s = log_.check(api_->export_state_on(workload_, 0, keptBytes_, kept_, nullptr), "keeping");
-    if (s.ok()) s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "keeping");
+    if (s.ok()) s = device_.wait("keeping");
     return s;
 }
 
@@ -455,8 +449,8 @@ absl::Status WorkloadProgram::restoreKept() {
     std::vector<std::byte> piece(std::min<uint64_t>(keptBytes_, kRestoredPiece));
     for (uint64_t at = 0; at < keptBytes_; at += piece.size()) {
         const size_t bytes = std::min<uint64_t>(piece.size(), keptBytes_ - at);
-        absl::Status s =
-            copy(piece.data(), static_cast<const std::byte*>(kept_) + at, bytes, "restoring");
+        absl::Status s = device_.copy(piece.data(), static_cast<const std::byte*>(kept_) + at,
+                                      bytes, "restoring");
         if (s.ok()) s = importState(at, std::span(piece).first(bytes));
         if (!s.ok()) return s;
     }
@@ -465,7 +459,7 @@ absl::Status WorkloadProgram::restoreKept() {
 
 void WorkloadProgram::forgetKept() {
     TrainingProgram::forgetKept();
-    if (kept_ != nullptr) deviceApi_->free(device_, kept_);
+    if (kept_ != nullptr) device_.api->free(device_.device, kept_);
     kept_ = nullptr;
     keptBytes_ = 0;
 }
@@ -509,8 +503,7 @@ absl::Status WorkloadProgram::apply(const CommitRecord& record, std::span<const 
     absl::Status s =
         log_.check(api_->apply(workload_, *sum, &update), absl::StrCat("update ", record.step));
     // The next exchange may write the sum at once.
-    if (s.ok() && apart_)
-        s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "update");
+    if (s.ok() && apart_) s = device_.wait("update");
     return s;
 }
 
@@ -558,7 +551,7 @@ absl::Status WorkloadProgram::settleLayout(bool keep) {
 void WorkloadProgram::interrupt() {
     interrupted_ = true;
     const MutexLock lock(groupMutex_);
-    if (group_ != nullptr) deviceApi_->group_abort(group_);
+    if (group_ != nullptr) device_.api->group_abort(group_);
 }
 
 }  // namespace bulkhead::runtime

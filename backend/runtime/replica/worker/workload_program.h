@@ -16,7 +16,7 @@
 #include "backend/runtime/replica/plugin_host.h"
 #include "backend/runtime/replica/replica_rank.h"
 #include "backend/runtime/replica/training_program.h"
-#include "backend/runtime/replica/worker/device_copy.h"
+#include "backend/runtime/replica/device_copy.h"
 #include "bulkhead/device.h"
 #include "bulkhead/workload.h"
 
@@ -90,7 +90,6 @@ class WorkloadProgram final : public TrainingProgram {
                             uint32_t tokens, std::vector<RoutedSample>& routed);
     void openPlane(const bulkhead_data_plane_api* api);
     absl::StatusOr<const float*> onDevice(std::span<const float> values);
-    absl::Status copy(void* to, const void* from, size_t bytes, const char* what);
     absl::Status gradientStands(uint64_t begin, uint64_t end);
 
     const model::JobSpec spec_;
@@ -99,8 +98,7 @@ class WorkloadProgram final : public TrainingProgram {
     const Corpus* corpus_;
     PluginLog log_;
     const bulkhead_workload_api* api_ = nullptr;
-    const bulkhead_device_api* deviceApi_ = nullptr;
-    bulkhead_device* device_ = nullptr;
+    OpenDevice device_{.log = &log_};
     Mutex groupMutex_;  ///< between interrupt() and the group's end
     bulkhead_group* group_ ABSL_GUARDED_BY(groupMutex_) = nullptr;
     std::atomic<bool> interrupted_{false};

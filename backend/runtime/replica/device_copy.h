@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +21,23 @@
 
 namespace bulkhead::runtime {
 
+/// A device that is open, for those who use its memory; what it names outlives them. `what` tells
+/// in an error what was being done.
+struct OpenDevice {
+    const bulkhead_device_api* api = nullptr;
+    bulkhead_device* device = nullptr;
+    PluginLog* log = nullptr;
+
+    [[nodiscard]] absl::StatusOr<void*> take(bulkhead_memory kind, uint64_t bytes,
+                                             std::string_view what) const;
+    /// Between any of its memories and the host's, behind what the default stream does; returns
+    /// when it is done.
+    [[nodiscard]] absl::Status copy(void* to, const void* from, size_t bytes,
+                                    std::string_view what) const;
+    /// Returns when the default stream has done all that it was given.
+    [[nodiscard]] absl::Status wait(std::string_view what) const;
+};
+
 /// Copies out of a device while it computes, one after another, on streams of their own and by a
 /// thread of its own: piece by piece through two of pinned memory, or a whole state straight into
 /// pinned memory that was taken for it before, where its readers find it. Whoever changes what is
@@ -27,11 +45,6 @@ namespace bulkhead::runtime {
 /// Thread: one; a StateBytes that was lent memory ends on any.
 class DeviceCopy {
   public:
-    struct Device {
-        const bulkhead_device_api* api = nullptr;
-        bulkhead_device* device = nullptr;
-        PluginLog* log = nullptr;
-    };
     /// Puts bytes [at, at + bytes) on `stream`, on their way to `to`, memory of kind HOST.
     using Put = std::function<bulkhead_status(uint64_t at, uint64_t bytes, void* to,
                                               bulkhead_stream* stream)>;
@@ -45,8 +58,8 @@ class DeviceCopy {
         std::function<void(std::span<const std::byte>)> take;
         Done done;
     };
-    /// The objects that `device` names outlive it.
-    [[nodiscard]] static absl::StatusOr<std::unique_ptr<DeviceCopy>> create(const Device& device);
+    [[nodiscard]] static absl::StatusOr<std::unique_ptr<DeviceCopy>> create(
+        const OpenDevice& device);
     /// Waits as await() does. Memory that is lent then is left to the process's end.
     ~DeviceCopy();
 
@@ -83,14 +96,14 @@ class DeviceCopy {
         Order order;
         std::byte* straight = nullptr;  ///< pinned; null: piece by piece
     };
-    explicit DeviceCopy(const Device& device) : device_(device) {}
+    explicit DeviceCopy(const OpenDevice& device) : device_(device) {}
     absl::Status prepare();
     void run();
     uint64_t queue(Ordered ordered);
     absl::Status copy(const Ordered& ordered);
     absl::Status empty(Piece& piece, const Order& order);
 
-    const Device device_;
+    const OpenDevice device_;
     std::array<Piece, 2> pieces_;
     std::shared_ptr<Room> room_;  ///< null: none was made
     Mutex mutex_;

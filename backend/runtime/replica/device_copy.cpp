@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/runtime/replica/worker/device_copy.h"
+#include "backend/runtime/replica/device_copy.h"
 
 #include <spdlog/spdlog.h>
 
@@ -28,6 +28,24 @@ uint64_t availableMemory() {
 
 }  // namespace
 
+absl::StatusOr<void*> OpenDevice::take(bulkhead_memory kind, uint64_t bytes,
+                                       std::string_view what) const {
+    void* memory = nullptr;
+    if (absl::Status s = log->check(api->alloc(device, kind, bytes, &memory), what); !s.ok())
+        return s;
+    return memory;
+}
+
+absl::Status OpenDevice::copy(void* to, const void* from, size_t bytes,
+                              std::string_view what) const {
+    absl::Status s = log->check(api->copy(device, to, from, bytes, nullptr), what);
+    return s.ok() ? wait(what) : s;
+}
+
+absl::Status OpenDevice::wait(std::string_view what) const {
+    return log->check(api->stream_synchronize(device, nullptr), what);
+}
+
 /// Pinned memory for one state. It may outlive its DeviceCopy in the hands of a reader.
 struct DeviceCopy::Room {
     std::span<std::byte> memory;
@@ -41,7 +59,7 @@ struct DeviceCopy::Room {
     }
 };
 
-absl::StatusOr<std::unique_ptr<DeviceCopy>> DeviceCopy::create(const Device& device) {
+absl::StatusOr<std::unique_ptr<DeviceCopy>> DeviceCopy::create(const OpenDevice& device) {
     std::unique_ptr<DeviceCopy> copy(new DeviceCopy(device));
     if (absl::Status s = copy->prepare(); !s.ok()) return s;
     copy->thread_ = std::thread([raw = copy.get()] { raw->run(); });
@@ -50,13 +68,13 @@ absl::StatusOr<std::unique_ptr<DeviceCopy>> DeviceCopy::create(const Device& dev
 
 absl::Status DeviceCopy::prepare() {
     for (Piece& piece : pieces_) {
-        absl::Status s = device_.log->check(
-            device_.api->alloc(device_.device, BULKHEAD_MEMORY_HOST, kPieceBytes, &piece.memory),
-            "room for copies");
-        if (s.ok())
-            s = device_.log->check(device_.api->stream_create(device_.device, &piece.stream),
-                                   "a stream for copies");
-        if (!s.ok()) return s;
+        const auto memory = device_.take(BULKHEAD_MEMORY_HOST, kPieceBytes, "room for copies");
+        if (!memory.ok()) return memory.status();
+        piece.memory = *memory;
+        if (absl::Status s = device_.log->check(
+                device_.api->stream_create(device_.device, &piece.stream), "a stream for copies");
+            !s.ok())
+            return s;
     }
     return absl::OkStatus();
 }
@@ -78,20 +96,17 @@ DeviceCopy::~DeviceCopy() {
 }
 
 void DeviceCopy::makeRoom(uint64_t bytes) {
-    void* memory = nullptr;
-    absl::Status s;
-    if (bytes > availableMemory() / kPartOfHost)
-        s = absl::ResourceExhaustedError("the host has little memory to spare");
-    if (s.ok())
-        s = device_.log->check(
-            device_.api->alloc(device_.device, BULKHEAD_MEMORY_HOST, bytes, &memory), "pinning");
-    if (!s.ok()) {
+    absl::StatusOr<void*> memory =
+        bytes > availableMemory() / kPartOfHost
+            ? absl::ResourceExhaustedError("the host has little memory to spare")
+            : device_.take(BULKHEAD_MEMORY_HOST, bytes, "pinning");
+    if (!memory.ok()) {
         spdlog::info("copies of the state, {} bytes, go piece by piece and may hold up a step: {}",
-                     bytes, std::string(s.message()));
+                     bytes, std::string(memory.status().message()));
         return;
     }
     room_ = std::make_shared<Room>();
-    room_->memory = {static_cast<std::byte*>(memory), bytes};
+    room_->memory = {static_cast<std::byte*>(*memory), bytes};
 }
 
 uint64_t DeviceCopy::begin(Order order) {
