@@ -97,6 +97,19 @@ FleetMapPanel::FleetMapPanel(QSettings& settings, QWidget* parent)
     tools->addSpacing(Space::kOne);
     tools->addWidget(worstTitle_);
     tools->addWidget(chipRow_, 1);
+    const auto addZoom = [&](const QString& text, const QString& name, auto act) {
+        auto* button = new QToolButton;
+        button->setText(text);
+        button->setObjectName(QStringLiteral("Framed"));
+        button->setFocusPolicy(Qt::StrongFocus);
+        button->setAccessibleName(name);
+        button->setToolTip(name);
+        connect(button, &QToolButton::clicked, map_, act);
+        tools->addWidget(button);
+    };
+    addZoom(QStringLiteral("+"), tr("Zoom in on the map (+)"), [this] { map_->zoom(1); });
+    addZoom(QStringLiteral("\u2212"), tr("Zoom out (\u2212)"), [this] { map_->zoom(-1); });
+    addZoom(tr("All"), tr("Show the whole fleet (Home)"), [this] { map_->showAll(); });
     auto* column = new QVBoxLayout(this);
     column->setContentsMargins(0, 0, 0, 0);
     column->setSpacing(0);

@@ -255,8 +255,9 @@ void FleetMap::goTo(int replica, int shard) {
 void FleetMap::reveal(RankId rank) {
     const auto place = shape_.placeOf(rank);
     if (!place || layout_.levels() == 0) return;
-    const QRect cell =
-        layout_.cell(level_, *place).adjusted(-Space::kTwo, -Space::kTwo, Space::kTwo, Space::kTwo);
+    const int title = layout_.at(level_).blockTitle > 0 ? titleBand() : 0;  // may be above it
+    const QRect cell = layout_.cell(level_, *place)
+                           .adjusted(-Space::kTwo, -Space::kTwo - title, Space::kTwo, Space::kTwo);
     const auto along = [](int offset, int from, int to, int room) {
         if (from < offset) return from;
         return to > offset + room ? to - room : offset;
@@ -266,7 +267,11 @@ void FleetMap::reveal(RankId rank) {
 }
 
 MapHit FleetMap::hitAt(const QPoint& at) const {
-    return plot().contains(at) ? layout_.hit(level_, at + offset_) : MapHit();
+    if (!plot().contains(at)) return {};
+    const MapHit hit = layout_.hit(level_, at + offset_);
+    if (hit.replica && titleAtEdge(*hit.replica).contains(at))
+        return {hit.replica, std::nullopt, std::nullopt};
+    return hit;
 }
 
 /// The rank that a cell stands for: of an aggregate, its worst.

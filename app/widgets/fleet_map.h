@@ -9,6 +9,7 @@
 
 #include "app/models/fleet_figures.h"
 #include "app/models/map_layout.h"
+#include "app/widgets/theme.h"
 
 namespace bulkhead::ui {
 
@@ -102,6 +103,14 @@ class FleetMap final : public QWidget {
     const QImage& tile(int column, int row);
     QImage paintTile(const QRect& area) const;
     void paintBlock(QPainter& painter, QImage& image, uint32_t replica, const QRect& area) const;
+    /// Where a block's title is; of a strip as wide, where it is in that.
+    QRect titleOf(const QRect& block) const;
+    int titleBand() const { return layout_.at(level_).blockTitle + Space::kHalf; }
+    /// The title of a block that begins above or left of what is in sight stays at its edge, on
+    /// this strip of the widget; empty where it does not.
+    QRect titleAtEdge(uint32_t replica) const;
+    void paintTitle(QPainter& painter, uint32_t replica, QRect line) const;
+    void paintTitlesAtEdge(QPainter& painter) const;
     void paintUnit(QPainter& painter, QImage& image, uint32_t unit, const QRect& area) const;
     void paintCell(QPainter& painter, const QRect& cell, uint32_t place) const;
     void fill(QImage& image, const QRect& area, const QRect& cell, uint32_t place) const;

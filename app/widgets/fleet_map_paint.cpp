@@ -132,6 +132,59 @@ void FleetMap::paintUnit(QPainter& painter, QImage& image, uint32_t unit, const 
     }
 }
 
+QRect FleetMap::titleOf(const QRect& block) const {
+    const MapLevel& level = layout_.at(level_);
+    return {block.left() + level.padding + 2, block.top() + 3,
+            block.width() - 2 * level.padding - 4, level.blockTitle};
+}
+
+void FleetMap::paintTitle(QPainter& painter, uint32_t replica, QRect line) const {
+    const Tokens& t = theme().tokens();
+    const Title& title = titles_[replica];
+    painter.setFont(Theme::font(0, QFont::Medium));
+    const QFontMetrics metrics = painter.fontMetrics();
+    const QString brief = replicaName(shape_.replicas[replica].replica);
+    if (Space::kTwo + metrics.horizontalAdvance(brief) <= line.width()) {
+        paintMark(painter, QPointF(line.left() + 4, line.center().y() + 0.5), tone(title.value),
+                  t.of(title.value));
+        line.setLeft(line.left() + Space::kTwo);
+    }
+    const QString& name =
+        metrics.horizontalAdvance(title.name) <= line.width() ? title.name : brief;
+    painter.setPen(t.text);
+    painter.drawText(line, Qt::AlignLeft | Qt::AlignVCenter, name);
+    line.setLeft(line.left() + metrics.horizontalAdvance(name) + Space::kOne);
+    painter.setFont(Theme::font(-1));
+    if (line.width() <= Space::kThree) return;
+    const Tone told = tone(title.value);
+    painter.setPen(told == Tone::kGood || told == Tone::kBusy ? t.muted : t.of(told));
+    painter.drawText(line, Qt::AlignLeft | Qt::AlignVCenter,
+                     painter.fontMetrics().elidedText(title.state, Qt::ElideRight, line.width()));
+}
+
+QRect FleetMap::titleAtEdge(uint32_t replica) const {
+    const QRect block = layout_.block(level_, replica).translated(-offset_);
+    const QRect seen = block.intersected(plot());
+    if (layout_.at(level_).blockTitle == 0 || seen.isEmpty()) return {};
+    if (block.top() >= 0 && block.left() >= 0) return {};
+    QRect band(seen.left(), std::max(block.top(), 0), seen.width(), titleBand());
+    if (band.bottom() > block.bottom()) band.moveBottom(block.bottom());
+    return band;
+}
+
+void FleetMap::paintTitlesAtEdge(QPainter& painter) const {
+    const Tokens& t = theme().tokens();
+    for (uint32_t replica = 0; replica < shape_.replicas.size(); ++replica) {
+        const QRect band = titleAtEdge(replica);
+        if (band.isEmpty()) continue;
+        const bool above = layout_.block(level_, replica).top() < offset_.y();
+        painter.fillRect(band.adjusted(0, above ? 0 : 1, 0, 0), t.surface);
+        painter.setPen(t.border);
+        if (above) painter.drawLine(band.bottomLeft(), band.bottomRight());
+        paintTitle(painter, replica, titleOf(band));
+    }
+}
+
 void FleetMap::paintBlock(QPainter& painter, QImage& image, uint32_t replica,
                           const QRect& area) const {
     const Tokens& t = theme().tokens();
@@ -140,32 +193,7 @@ void FleetMap::paintBlock(QPainter& painter, QImage& image, uint32_t replica,
     painter.setPen(level.blockTitle > 0 ? t.border : t.surface);
     painter.setBrush(t.surface);
     painter.drawRect(block.adjusted(0, 0, -1, -1));
-    if (level.blockTitle > 0) {
-        const Title& title = titles_[replica];
-        QRect line(block.left() + level.padding + 2, block.top() + 3,
-                   block.width() - 2 * level.padding - 4, level.blockTitle);
-        painter.setFont(Theme::font(0, QFont::Medium));
-        const QFontMetrics metrics = painter.fontMetrics();
-        const QString brief = replicaName(shape_.replicas[replica].replica);
-        if (Space::kTwo + metrics.horizontalAdvance(brief) <= line.width()) {
-            paintMark(painter, QPointF(line.left() + 4, line.center().y() + 0.5), tone(title.value),
-                      t.of(title.value));
-            line.setLeft(line.left() + Space::kTwo);
-        }
-        const QString& name =
-            metrics.horizontalAdvance(title.name) <= line.width() ? title.name : brief;
-        painter.setPen(t.text);
-        painter.drawText(line, Qt::AlignLeft | Qt::AlignVCenter, name);
-        line.setLeft(line.left() + metrics.horizontalAdvance(name) + Space::kOne);
-        painter.setFont(Theme::font(-1));
-        if (line.width() > Space::kThree) {
-            const Tone told = tone(title.value);
-            painter.setPen(told == Tone::kGood || told == Tone::kBusy ? t.muted : t.of(told));
-            painter.drawText(
-                line, Qt::AlignLeft | Qt::AlignVCenter,
-                painter.fontMetrics().elidedText(title.state, Qt::ElideRight, line.width()));
-        }
-    }
+    if (level.blockTitle > 0) paintTitle(painter, replica, titleOf(block));
     painter.setFont(Theme::font(-1));
     const auto [first, end] = layout_.unitsIn(level_, replica, area);
     const int step = level.unit.width() + level.unitGap;
@@ -230,6 +258,7 @@ void FleetMap::paintEvent(QPaintEvent* event) {
         for (int column = world.left() / kTile; column <= world.right() / kTile; ++column)
             painter.drawImage(QPoint(column * kTile, row * kTile) - offset_, tile(column, row));
     paintSelection(painter);
+    paintTitlesAtEdge(painter);
     painter.setClipping(false);
     paintLegend(painter);
 }

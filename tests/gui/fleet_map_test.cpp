@@ -142,6 +142,32 @@ TEST_F(MapPage, TheWheelZoomsAboutTheCellBelowItAndDraggingPans) {
     EXPECT_EQ(fleet().selectedReplica(), replica) << "a drag selects nothing";
 }
 
+TEST_F(MapPage, ATitleStaysInSightWhileItsReplicaIs) {
+    show({4, 64, 8});
+    fleet().select(0, 40);
+    auto* in = named<QToolButton>("Zoom in on the map (+)");
+    ASSERT_NE(in, nullptr);
+    for (int i = 0; i < map().layoutOfMap().levels(); ++i) in->click();
+    ASSERT_GT(map().offset().y(), 0);
+    ASSERT_GT(map().layoutOfMap().at(map().level()).blockTitle, 0);
+    // A rank that is moved to is not beneath the title.
+    for (int i = 0; i < 6; ++i) key(Qt::Key_Up);
+    const int shard = fleet().selectedShard();
+    const QRect cell = map().cellOf({0, shard});
+    QTest::mouseClick(&map(), Qt::LeftButton, {}, cell.center());
+    EXPECT_EQ(fleet().selectedShard(), shard);
+    EXPECT_GT(cell.top(), map().layoutOfMap().at(map().level()).blockTitle);
+    map().pan({0, 2 * cell.height()});
+    ASSERT_GT(map().offset().y(), 0);
+    QTest::mouseClick(&map(), Qt::LeftButton, {}, {cell.center().x(), 4});
+    EXPECT_EQ(fleet().selectedReplica(), 0);
+    EXPECT_EQ(fleet().selectedShard(), -1) << "the title is the replica's, not a cell's";
+    named<QToolButton>("Zoom out (\u2212)")->click();
+    EXPECT_EQ(map().level(), map().layoutOfMap().levels() - 2);
+    named<QToolButton>("Show the whole fleet (Home)")->click();
+    EXPECT_EQ(map().level(), 0);
+}
+
 TEST_F(MapPage, ADoubleClickGoesToTheReplicaThenToTheNode) {
     show({4, 64, 8});
     QTest::mouseDClick(&map(), Qt::LeftButton, {}, map().cellOf({3, 40}).center());
