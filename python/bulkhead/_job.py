@@ -22,7 +22,7 @@ from torch import distributed
 from . import _device, _ends, _library
 from ._library import Library
 from ._local import Local
-from ._state import JobError, State, _leaves, beside, is_apart, is_sharded, local_of, view_of
+from ._state import JobError, Marks, State, _leaves, beside, is_apart, is_sharded, local_of, view_of
 from ._stream import Stream, is_stream
 from ._workers import Batch, Workers, seed_sample
 
@@ -428,6 +428,7 @@ class Job:
         self._unmarked: List[Tuple[int, int]] = []
         self._marked: Deque[Tuple[Any, List[Tuple[int, int]]]] = collections.deque()
         self._final = [False] * len(state.trained)
+        self._weights, self._left = Marks(), Marks()  # parameters as a step begins; gradients as they leave
         self._model_name = type(model).__name__
         self._parameters = sum(p.numel() for p in model.parameters())
         self._accumulators = []
@@ -689,6 +690,10 @@ class Job:
         self._final_from_here = False
         self._lend_gradients()
         self._values = [p._version for p in self._state.trained]
+        self._weights.begin()
+        self._left.begin()
+        for at, p in enumerate(self._state.trained):
+            self._weights.keep(at, p)
         self._kept = self._state.optimizer_marks()
         self._gradients: List[Any] = []
 
@@ -702,22 +707,36 @@ class Job:
                 for p in self._state.trained]
 
     def _untouched(self, number: int) -> None:
-        """Nobody but the loop changes parameters and gradients of a step. RuntimeError."""
+        """Nobody but the loop changes parameters and gradients of a step. JobError."""
         trained = self._state.trained
         if self._values != [p._version for p in trained]:
-            raise JobError(f"step {number}: a parameter changed in the body of the loop, where a replica that catches "
-                           "up does not come by; the update is made between two steps: remove optimizer.step(), change "
-                           "parameters in before_update, and try other weights (an average of them, say) in a copy of "
-                           "the model")
+            self._refuse_update(number, "a parameter")
         if self._kept != self._state.optimizer_marks():
             name = self._state.optimizer_change(self._kept)
             raise JobError(f"step {number}: {name} changed in the body of the loop, which a replica that catches up "
                            "does not run: change it in a scheduler that register(scheduler=...) is given, or in "
                            "before_update")
         if self._gradients and self._gradients != self._stamps():
-            raise RuntimeError(f"step {number}: a gradient changed between two batches; the loop clears them "
-                               "itself, and adds up what backward() gives: remove zero_grad(), and clip in "
-                               "register(before_update=...)")
+            raise JobError(f"step {number}: a gradient changed between two batches; the loop clears them "
+                           "itself, and adds up what backward() gives: remove zero_grad(), and clip in "
+                           "register(before_update=...)")
+
+    def _refuse_update(self, number: int, what: str) -> None:
+        raise JobError(f"step {number}: {what} changed in the body of the loop, where a replica that catches "
+                       "up does not come by; the update is made between two steps: remove optimizer.step(), change "
+                       "parameters in before_update, and try other weights (an average of them, say) in a copy of "
+                       "the model")
+
+    def _unchanged(self, number: int) -> None:
+        """As _untouched(), at the body's end and of changes that torch does not count. JobError."""
+        trained = self._state.trained
+        changed = self._weights.changed(trained)
+        if changed is not None:
+            self._refuse_update(number, self._state.name_of(trained[changed]))
+        changed = self._left.changed([p.grad for p in trained])
+        if changed is not None:
+            raise JobError(f"step {number}: the gradient of {self._state.name_of(trained[changed])} changed after it had "
+                           "left for the other replicas; clip it, or change it, in register(before_update=...)")
 
     def _step_one(self) -> bool:
         return not hasattr(self, "_buffers_before")
@@ -731,8 +750,8 @@ class Job:
         if not self._final_from_here:
             return
         if self._final[at]:
-            raise RuntimeError(f"{self._state.name_of(p)}: a second gradient after the step's last one had "
-                               "left; call step.backward() once for a batch")
+            raise JobError(f"{self._state.name_of(p)}: a second gradient after the step's last one had "
+                           "left; call step.backward() once for a batch")
         self._final[at] = True
         self._offer(at)
         self._watch.moved()
@@ -751,6 +770,7 @@ class Job:
             view.copy_(local_of(grad))
         if self._scale != 1:
             view.mul_(self._scale)
+        self._left.keep(at, p.grad)
         self._is_final(*self._ranges[at])
 
     def _is_final(self, begin: int, end: int) -> None:
@@ -776,6 +796,7 @@ class Job:
     def _finish_gradient(self, step: Step) -> None:
         loss, tokens = step._figures()
         self._untouched(step.number)
+        self._unchanged(step.number)
         for name, value, before in self._buffers_before:
             if not self._reduced and not torch.equal(value, before):
                 raise JobError(f"buffer {name} changes in the forward pass, differently on each replica; "

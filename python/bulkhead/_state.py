@@ -11,7 +11,7 @@ import copy
 import ctypes
 import inspect
 import struct
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -50,6 +50,43 @@ def alike(local: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         return local
     return sharding().DTensor.from_local(local, tensor.device_mesh, tensor.placements, run_check=False,
                                          shape=tensor.shape, stride=tensor.stride())
+
+
+class Marks:
+    """Tells whether tensors changed: by sums of their bits, which see what torch's own count of changes does
+    not (p.data, NumPy, a pointer). All of them in a process's first steps, which is when most loops show
+    what they do, then a sixteenth in turn, since they read all memory twice."""
+
+    _WHOLE_STEPS = 2
+    _TURNS = 16
+
+    def __init__(self) -> None:
+        self._marks: Dict[int, torch.Tensor] = {}
+        self._steps = 0
+
+    def begin(self) -> None:
+        self._marks.clear()
+        self._steps += 1
+
+    def watches(self, at: int) -> bool:
+        """In this step, tensor number `at`."""
+        return self._steps <= self._WHOLE_STEPS or at % self._TURNS == self._steps % self._TURNS
+
+    def keep(self, at: int, tensor: Optional[torch.Tensor]) -> None:
+        if tensor is not None and self.watches(at):
+            self._marks[at] = self._mark(tensor)
+
+    def changed(self, tensors: Sequence[Optional[torch.Tensor]]) -> Optional[int]:
+        """The number of the first that is not as it was kept."""
+        for at, mark in self._marks.items():
+            tensor = tensors[at]
+            if tensor is None or not torch.equal(self._mark(tensor), mark):
+                return at
+        return None
+
+    @staticmethod
+    def _mark(tensor: torch.Tensor) -> torch.Tensor:
+        return local_of(tensor).detach().view(torch.int32).sum()
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
@@ -294,6 +331,7 @@ class State:
             self.bytes += -(-slot.bytes // _ALIGN) * _ALIGN
             if at < len(parameters):
                 self.parameter_bytes = self.bytes
+        self._kept_buffers = self._persistent_buffers()
 
     def _add(self, slot: Any, kind: str, path: List[Any]) -> None:
         slot.kind, slot.path = kind, path
@@ -376,6 +414,10 @@ class State:
         if self._optimizer.state is not self._optimizer_state:
             raise JobError(f"{type(self._optimizer).__name__}.load_state_dict() after register() put another state in "
                            "place of the job's; load it before register()")
+        for name in self._persistent_buffers():
+            if name not in self._kept_buffers:
+                raise JobError(f"buffer {name} was added after register(), where no checkpoint and no joiner has it; "
+                               "add it (prune, say) before register(), or with persistent=False")
         if self._are_sharded:  # fully_shard() puts whole ones in their place while it computes
             return
         for name, p in self._model.named_parameters():
@@ -383,6 +425,11 @@ class State:
                 raise JobError(f"parameter {name} is another tensor than register() was given, which nothing "
                                "trains; write into it (with torch.no_grad(): p.copy_(...)), or replace it before "
                                "register()")
+
+    def _persistent_buffers(self) -> Set[str]:
+        return {f"{module}.{name}" if module else name for module, of in self._model.named_modules()
+                for name, value in of._buffers.items()
+                if value is not None and name not in of._non_persistent_buffers_set}
 
     def optimizer_marks(self) -> List[Any]:
         """They differ when the optimizer's options or its state were changed."""

@@ -31,6 +31,10 @@ if "BULKHEAD_JOB" in os.environ:
     _job.attach()
 
 
+class NotInJob(JobError, NotImplementedError):
+    """What torchft has and this module has not; no restart brings it."""
+
+
 class ProcessGroupGloo:
     """Accepted in place of torchft's; the exchange is the job's own. `timeout` is not used: the job
     file's `timeouts` are."""
@@ -39,8 +43,8 @@ class ProcessGroupGloo:
         del timeout, pg
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(f"ProcessGroupGloo.{name}: replicas exchange gradients by the job's own "
-                                  "transport; only a DistributedDataParallel of this module uses it")
+        raise NotInJob(f"ProcessGroupGloo.{name}: replicas exchange gradients by the job's own "
+                       "transport; only a DistributedDataParallel of this module uses it")
 
 
 class Manager:
@@ -124,8 +128,8 @@ class Manager:
         """Nothing: the job ends, not the script."""
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(f"Manager.{name}: not in bulkhead.torchft; DistributedDataParallel and "
-                                  "Optimizer of this module, or the loop of docs/python.md, do its work")
+        raise NotInJob(f"Manager.{name}: not in bulkhead.torchft; DistributedDataParallel and "
+                       "Optimizer of this module, or the loop of docs/python.md, do its work")
 
     # ---- the loop, turned inside out -----------------------------------------------------------
 

@@ -21,6 +21,7 @@ from unittest import mock
 import bulkhead
 import numpy
 import torch
+from torch.nn.utils import prune
 from bulkhead import Job, JobError, _convert, _device, _ends, _job, _local, _state, _tensors, attach
 from bulkhead import _library as library
 from bulkhead._state import State
@@ -581,11 +582,64 @@ class LoopTest(unittest.TestCase):
 
             self.wrong("remove zero_grad(), and clip in register", clears)
 
+        def clamps(step, model, data):  # the gradient has left for the others
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+            model.weight.grad.data.mul_(0.5)
+
+        self.wrong("the gradient of parameter weight changed after it had left", clamps)
+
+        def another(step, model, data):
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+            model.weight.grad.data = model.weight.grad.data + 1
+
+        self.wrong("the gradient of parameter weight changed after it had left", another)
+
+        def clips_weights(step, model, data):  # a joiner would not
+            model.weight.data.mul_(0.5)
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+
+        self.wrong("parameter weight changed in the body of the loop", clips_weights)
+
+        def doubles(step, model, data):
+            model.double()
+            for x in step.batches(data, 4):
+                step.backward(model(x.double()).mean())
+
+        self.wrong("parameter weight changed in the body of the loop", doubles)
+
         def vector(step, model, data):
             for x in step.batches(data, 4):
                 step.backward(model(x))
 
         self.wrong("expected the mean over the batch", vector)
+
+    def test_a_change_that_torch_does_not_count_is_seen_in_a_later_step_too(self):
+        steps = 40
+        job, said, model, data = job_of([[(0, 4 * at, 4 * at + 4)] for at in range(steps)])
+        seen = []
+        with self.assertRaises(JobError) as caught:
+            for step in job:
+                seen.append(step.number)
+                for x in step.batches(data, 4):
+                    step.backward(model(x).mean())
+                if len(seen) > 5:
+                    model.weight.grad.detach().cpu().numpy()[:] *= 0.5
+                    model.weight.grad.data.mul_(0.5)
+        self.assertIn("changed after it had left", str(caught.exception))
+        self.assertLessEqual(len(seen), 5 + 16)
+
+    def test_a_buffer_that_is_added_in_the_loop_is_refused(self):
+        job, said, model, data = job_of([[(0, 0, 4)], [(0, 4, 8)]])
+        model.register_buffer("table", torch.zeros(3, device=device), persistent=False)
+        with self.assertRaises(JobError) as caught:
+            for step in job:
+                prune.l1_unstructured(model, "weight", amount=0)
+                for x in step.batches(data, 4):
+                    step.backward(model(x).mean())
+        self.assertIn("buffer weight_mask was added after register()", str(caught.exception))
 
     def test_a_buffer_that_the_forward_pass_changes_is_named(self):
         class Counting(torch.nn.Linear):
