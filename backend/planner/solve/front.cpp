@@ -171,6 +171,21 @@ absl::Status addForecast(FrontPoint& point, const RoutingView& view,
     return forecast.status();
 }
 
+/// Fills in FrontPoint::loadEnd. `validated`: of the first; what gap it found between resampling
+/// and requests left out counts for all.
+absl::Status addLoadEnds(std::vector<FrontPoint>& points, const RoutingView& view,
+                         const CrossValidation& validated, const FrontOptions& options,
+                         const Recipe& first) {
+    for (FrontPoint& point : points) {
+        point.loadEnd = point.outcome.nodeLoadMaxOverMean;
+        if (point.plan.origin.algorithm != "joint" || options.joint.otherKinds) continue;
+        const auto forecast = forecastOf(view, point.plan, validated, validationOf(options, first));
+        if (!forecast.ok()) return forecast.status();
+        point.loadEnd = forecast->expected.nodeLoad.high;
+    }
+    return absl::OkStatus();
+}
+
 /// Ratio, at least 1, of a joint plan's expected figure on requests not seen to its in-sample one.
 double fadingOf(const Forecast& forecast, Objective objective) {
     const auto part = [](double expected, double inSample) {
@@ -195,6 +210,8 @@ class Choice {
            double fading)
         : points_(points), options_(options), cap_(cap), fading_(fading) {
         limit_ = capped(options) ? std::max(cap + kLoadTolerance, load(0)) : INFINITY;
+        upperLimit_ =
+            capped(options) ? std::max(cap + kLoadTolerance, points[0].loadEnd) : INFINITY;
         double best = INFINITY;
         for (size_t i = 0; i < points.size(); ++i)
             if (counts(i)) best = std::min(best, figure(i));
@@ -211,9 +228,11 @@ class Choice {
 
     size_t chosen() const { return chosen_; }
 
-    std::string reason() const {
+    /// `fading`: the chosen plan's own.
+    std::string reason(double fading) const {
         const size_t linear = points_.size() - 1;
-        const double now = figure(chosen_), was = figure(linear);
+        const double now = isJoint(chosen_) ? figure(chosen_) / fading_ * fading : figure(chosen_);
+        const double was = figure(linear);
         return absl::StrFormat(
             "%s: %s; on requests not seen %s; node load %.2f of the mean, step %.3g ms padded "
             "against %.3g ms",
@@ -226,12 +245,13 @@ class Choice {
     }
 
   private:
+    bool isJoint(size_t i) const { return points_[i].plan.origin.algorithm == "joint"; }
     double figure(size_t i) const {
-        const bool joint = points_[i].plan.origin.algorithm == "joint";
-        return figureOf(points_[i], options_.objective) * (joint ? fading_ : 1);
+        return figureOf(points_[i], options_.objective) * (isJoint(i) ? fading_ : 1);
     }
     double load(size_t i) const { return points_[i].outcome.nodeLoadMaxOverMean; }
-    bool counts(size_t i) const { return load(i) <= limit_; }
+    /// A plan for a looser cap may look even on the very requests that it fits.
+    bool counts(size_t i) const { return load(i) <= limit_ && points_[i].loadEnd <= upperLimit_; }
 
     std::string whatItIs() const {
         if (options_.algorithm != "joint") return "the plan that --algorithm names";
@@ -244,9 +264,10 @@ class Choice {
                                         kAlike * 100, figureName);
         if (!capped(options_)) return absl::StrCat(text, points_.size(), " plans");
         return absl::StrFormat(
-            "%s%d of %d plans, those whose fullest node has at most %.3f of the mean%s", text,
-            inside, points_.size(), limit_,
-            limit_ > cap_ + kLoadTolerance
+            "%s%d of %d plans, those whose fullest node has at most %.3f of the mean, and %.3f at "
+            "the end of its range%s",
+            text, inside, points_.size(), limit_, upperLimit_,
+            std::max(limit_, upperLimit_) > cap_ + kLoadTolerance
                 ? absl::StrFormat(", as the plan made for %.2f came to", cap_)
                 : "");
     }
@@ -254,7 +275,7 @@ class Choice {
     const std::vector<FrontPoint>& points_;
     const FrontOptions& options_;
     double cap_, fading_;
-    double limit_ = 0;  ///< plans with fuller nodes do not count
+    double limit_ = 0, upperLimit_ = 0;  ///< plans with fuller nodes do not count
     size_t chosen_ = points_.size();
     bool isLowest_ = true;
 };
@@ -363,6 +384,8 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
         options.joint.redundant > 0 || !joint
             ? options.joint.loadCap
             : leastNodeLoad(countsOf(view), topology.nodes(), options.joint.loadCap);
+    if (auto status = addLoadEnds(front.points, view, *validated, options, whole[0]); !status.ok())
+        return status;
     const Choice choice(front.points, options, least,
                         fadingOf(front.points[0].plan.forecast, options.objective));
     front.recommended = choice.chosen();
@@ -376,11 +399,16 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
     }
     front.stopped = watch.stopped();
     front.more = watch.more();
-    front.reason = choice.reason();
+    const Forecast& forecast = front.points[front.recommended].plan.forecast;
+    front.reason = choice.reason(fadingOf(forecast, options.objective));
     if (front.stopped) front.reason += "; stopped before the search was through";
     if (capped(options) && least > options.joint.loadCap + kLoadTolerance)
         front.reason +=
             absl::StrFormat("; no placement without redundant experts has less than %.2f", least);
+    else if (capped(options) && forecast.expected.nodeLoad.high > least + kLoadTolerance)
+        front.reason += absl::StrFormat(
+            "; a cap of %.2f is not kept by the whole range of its node load, which ends at %.3f",
+            options.joint.loadCap, forecast.expected.nodeLoad.high);
     front.points[front.recommended].plan.origin.reason = front.reason;
     return front;
 }

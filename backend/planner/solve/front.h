@@ -50,7 +50,10 @@ struct FrontPoint {
     Outcome outcome;
     StepTime time;
     double weighedBytes = 0;  ///< a token: the objective `bytes` (link_costs.h)
-    bool onFront = false;     ///< no other point is at least as good in everything shown
+    /// Node load that the range of its forecast ends at; of plans that are not made from the
+    /// requests, and of those for other kinds, what they have.
+    double loadEnd = 0;
+    bool onFront = false;  ///< no other point is at least as good in everything shown
 };
 
 struct Front {
@@ -69,7 +72,8 @@ struct Front {
 /// Several plans with their figures: joint ones for sends and for copies under tighter and looser
 /// load caps, even load alone, and linear. Recommends the one that is best in `objective` among
 /// those within the load cap and 0.01 more, or no fuller than the first, which was made for just
-/// this (objective balance and latency: among all); of plans
+/// this, on its own requests and at the end of the range on others (objective balance and latency:
+/// among all); of plans
 /// within 0.5% of the best figure, the one whose nodes are most evenly loaded. Joint plans are
 /// compared by their figures on requests not seen, as cross-validation of the first tells; where
 /// linear is then better, it is recommended. InvalidArgument as solveJoint, baselinePlan,
