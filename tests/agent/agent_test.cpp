@@ -185,6 +185,17 @@ TEST_F(AgentTest, AnExitComesWithItsCodeAndTheLastWords) {
     EXPECT_EQ(await<OutputLine>([](const OutputLine& l) { return l.isStderr; }).line, "oops");
 }
 
+TEST_F(AgentTest, WhatAProgramStartsMayPrintMoreThanAPipeHolds) {
+    start(kRank,
+          {"/bin/sh", "-c", "seq 1 400000 || exit 4; head -c 900000 /dev/zero; echo; echo last"});
+    EXPECT_EQ(await<RankGone>().exitCode, 0);
+    EXPECT_EQ(await<OutputLine>([](const OutputLine& l) { return l.line == "last"; }).line, "last");
+    uint64_t lines = 0;
+    for (const AgentMessage& m : messages_)
+        if (const auto* line = std::get_if<OutputLine>(&m)) lines += 1 + line->dropped;
+    EXPECT_EQ(lines, 400'002u) << "what is not told is counted";
+}
+
 TEST_F(AgentTest, SaysWhichFilesAProcessWasStartedFrom) {
     const auto fileAt = [](const RankFiles& from, const std::string& path) {
         for (const RunFile& file : from.files)

@@ -136,15 +136,23 @@ TEST_F(OutputReaderTest, AFloodIsCountedAndTheCountIsTold) {
     reader_->drain(2 * kSecond);
     EXPECT_THAT(lines_.lines, ElementsAre("a", "b", "e"));
     EXPECT_THAT(lines_.dropped, ElementsAre(0, 0, 2));
+    print(*reader_, "f\ng\nwhy it ended\n");
+    reader_->finish(2 * kSecond);
+    EXPECT_THAT(lines_.lines, ElementsAre("a", "b", "e", "f", "why it ended"));
+    EXPECT_THAT(lines_.dropped, ElementsAre(0, 0, 2, 0, 1));
 }
 
-TEST_F(OutputReaderTest, AFullPipeNeverBlocksTheWriter) {
-    open(100);
-    const std::string chunk(64 << 10, 'y');
-    ssize_t n = 0;
-    while ((n = ::write(reader_->fd(), chunk.data(), chunk.size())) > 0) {
-    }
-    EXPECT_EQ(errno, EAGAIN);
+TEST_F(OutputReaderTest, TheLastWordsBehindAFullPipeAreHeard) {
+    open(1'000'000);
+    UniqueFd end = OutputReader::openToPrint(dir_.path() + "/pipe");
+    ASSERT_TRUE(end.valid());
+    EXPECT_EQ(::fcntl(end.get(), F_GETFL) & O_NONBLOCK, 0);
+    const int holds = ::fcntl(end.get(), F_GETPIPE_SZ);
+    const std::string text = std::string(static_cast<size_t>(holds) - 5, 'y') + "\nlast";
+    ASSERT_EQ(::write(end.get(), text.data(), text.size()), holds);
+    reader_->finish(0);
+    ASSERT_EQ(lines_.lines.size(), 2u);
+    EXPECT_EQ(lines_.lines[1], "last");
 }
 
 TEST(ProcSampler, ProcessorShareIsTicksOverTime) {

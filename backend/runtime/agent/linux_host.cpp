@@ -94,6 +94,7 @@ class LinuxHost::Process final : public HostProcess {
             output_[isStderr] = std::make_unique<OutputReader>(*std::move(reader));
         }
         pipe_ = path + ".out";
+        errPipe_ = path + ".err";
         return absl::OkStatus();
     }
 
@@ -103,8 +104,15 @@ class LinuxHost::Process final : public HostProcess {
         environment.push_back(absl::StrCat(kPipeVariable, "=", fileNumber(pipe_)));
         const auto secrets = secretsPipe(command.secrets);
         if (!secrets.ok()) return secrets.status();
-        auto pid = runtime::launch({command.argv, std::move(environment), output_[0]->fd(),
-                                    output_[1]->fd(), life.ok() ? life->fd() : -1, secrets->get(),
+        // The reader's own descriptors do not block, and would make writes of the program fail.
+        const std::array<UniqueFd, 2> prints{OutputReader::openToPrint(pipe_),
+                                             OutputReader::openToPrint(errPipe_)};
+        for (const UniqueFd& fd : prints)
+            if (!fd.valid())
+                return absl::UnavailableError(
+                    absl::StrCat("cannot open the pipe ", pipe_, ": ", std::strerror(errno)));
+        auto pid = runtime::launch({command.argv, std::move(environment), prints[0].get(),
+                                    prints[1].get(), life.ok() ? life->fd() : -1, secrets->get(),
                                     command.directory, host_.inherited_});
         if (!pid.ok()) return pid.status();
         pid_ = *pid;
@@ -187,7 +195,8 @@ class LinuxHost::Process final : public HostProcess {
     LinuxHost& host_;
     const RankProcess id_;
     const ProcessWatcher watcher_;
-    std::string pipe_;  ///< of its standard output
+    std::string pipe_;     ///< of its standard output
+    std::string errPipe_;  ///< of its standard error
     int32_t pid_ = 0;
     uint64_t startTime_ = 0;
     UniqueFd handle_;

@@ -23,15 +23,25 @@ absl::StatusOr<OutputReader> OutputReader::open(const std::string& pipePath,
     return OutputReader(std::move(fd), linesPerSecond, std::move(onLine));
 }
 
-void OutputReader::drain(MonoNs now) {
-    std::array<char, 64 << 10> buffer;
+bool OutputReader::drain(MonoNs now) {
+    std::array<char, kReadAtOnce> buffer;
     const ssize_t got = ::read(fd_.get(), buffer.data(), buffer.size());
     if (got > 0) take({buffer.data(), static_cast<size_t>(got)}, now);
+    return got > 0;
 }
 
 void OutputReader::finish(MonoNs now) {
-    drain(now);
+    // No longer than a full pipe takes: a child of the process may print on.
+    for (size_t i = 0; i <= kPipeBytes / kReadAtOnce && drain(now);) ++i;
     if (!line_.empty()) emit(now);
+    // What a process prints last says why it ended, however much it printed before.
+    if (dropped_ > 0) onLine_(std::move(lastDropped_), std::exchange(dropped_, 0) - 1);
+}
+
+UniqueFd OutputReader::openToPrint(const std::string& pipePath) {
+    UniqueFd fd(::open(pipePath.c_str(), O_RDWR | O_CLOEXEC));
+    if (fd.valid()) ::fcntl(fd.get(), F_SETPIPE_SZ, static_cast<int>(kPipeBytes));
+    return fd;
 }
 
 void OutputReader::take(std::string_view bytes, MonoNs now) {
@@ -58,6 +68,7 @@ void OutputReader::emit(MonoNs now) {
     }
     if (inWindow_ >= linesPerSecond_) {
         ++dropped_;
+        lastDropped_ = std::move(line);
         return;
     }
     ++inWindow_;

@@ -23,15 +23,23 @@ class OutputReader {
     static absl::StatusOr<OutputReader> open(const std::string& pipePath, uint32_t linesPerSecond,
                                              OnLine onLine);
 
-    /// To poll for readability, and to hand to the process as its output.
+    /// The end for the process. Its writes wait while the pipe is full, as a program and what it
+    /// starts expect; it holds a megabyte, where the kernel lets it, for a while without an agent.
+    /// Not valid: errno says why.
+    static UniqueFd openToPrint(const std::string& pipePath);
+
+    /// To poll for readability.
     int fd() const { return fd_.get(); }
 
-    /// Takes what is there, at most 64 KiB.
-    void drain(MonoNs now);
-    /// Hands out what stands without a line end; at the process's end.
+    /// Takes what is there, at most 64 KiB; false: nothing was.
+    bool drain(MonoNs now);
+    /// Hands out what stands without a line end, and the last line though it was one too many; at
+    /// the process's end.
     void finish(MonoNs now);
 
   private:
+    static constexpr size_t kPipeBytes = 1 << 20, kReadAtOnce = 64 << 10;
+
     OutputReader(UniqueFd fd, uint32_t linesPerSecond, OnLine onLine)
         : fd_(std::move(fd)), linesPerSecond_(linesPerSecond), onLine_(std::move(onLine)) {}
     void take(std::string_view bytes, MonoNs now);
@@ -45,6 +53,7 @@ class OutputReader {
     MonoNs windowStart_ = 0;
     uint32_t inWindow_ = 0;
     uint64_t dropped_ = 0;
+    std::string lastDropped_;
 };
 
 }  // namespace bulkhead::runtime

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // bulkhead-worker: one rank of one replica. It holds the loop; the library drives the protocol.
+#include <fcntl.h>
 #include <malloc.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -156,6 +158,10 @@ int main(int argc, char** argv) {
         "worker", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger->set_pattern("%H:%M:%S.%e %l %v");
     spdlog::set_default_logger(std::move(logger));
+    // Lines are lost rather than waited with when nobody reads them: an agent that is gone, say.
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
+        if (struct stat at{}; ::fstat(fd, &at) == 0 && S_ISFIFO(at.st_mode))
+            ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
     // A full disk and a peer that is gone are errors of one write, not of the process.
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
