@@ -147,8 +147,9 @@ TEST(Forecast, ofOneLongRequestIsThatOfStretchesOfTimeAndSaysSo) {
     const std::vector<std::string> notes = forecastNotes(plan->forecast, 64);
     ASSERT_EQ(notes.size(), 2u);
     EXPECT_THAT(notes[0], HasSubstr("8 tokens for each expert of a layer"));
-    EXPECT_THAT(notes[0], HasSubstr("half as wide take 192 tokens more"));
+    EXPECT_THAT(notes[0], HasSubstr("three times as many requests more, 192 tokens"));
     EXPECT_THAT(notes[1], HasSubstr("stretches of time"));
+    EXPECT_THAT(notes[1], HasSubstr("record 8 or more, longer ones do not help"));
 }
 
 TEST(Forecast, ofTooFewTokensToLeaveAnyOutIsRefused) {

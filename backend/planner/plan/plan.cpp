@@ -128,7 +128,8 @@ std::vector<std::string> forecastNotes(const Forecast& forecast, uint64_t tokens
     if (forecast.tokensPerExpert < kFewPerExpert)
         notes.push_back(absl::StrFormat(
             "the recording is small for this model: %.0f tokens for each expert of a layer, at "
-            "least %.0f are wanted; ranges half as wide take %d tokens more",
+            "least %.0f are wanted; ranges half as wide take three times as many requests more, %d "
+            "tokens where they are as long as these",
             forecast.tokensPerExpert, kFewPerExpert, 3 * tokens));
     if (forecast.byKind)
         notes.push_back(absl::StrFormat(
@@ -138,7 +139,8 @@ std::vector<std::string> forecastNotes(const Forecast& forecast, uint64_t tokens
     if (forecast.byTime)
         notes.push_back(
             "too few requests are marked to leave some out: the ranges are those of stretches of "
-            "time, and requests of other kinds may lie outside");
+            "time, and other requests, of the same kinds too, may lie far outside; record 8 or "
+            "more, longer ones do not help");
     return notes;
 }
 
