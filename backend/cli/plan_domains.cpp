@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cctype>
 #include <cstdio>
+#include <map>
+#include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/cli/plan_files.h"
@@ -15,15 +17,28 @@ using namespace planner;  // NOLINT: this file is nothing but a verb of the plan
 
 namespace {
 
-/// "dir/plan.json" and "math & code" to "dir/plan.math___code.json".
-std::string fileFor(const std::string& out, const std::string& domain) {
-    std::string name = domain;
-    for (char& c : name)
-        if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-') c = '_';
+constexpr size_t kMostName = 100;  ///< bytes of a domain in a file's name
+
+/// Files of the domains' own plans beside `out`: "dir/plan.math___code.json" of "dir/plan.json" and
+/// "math & code". Names that differ in nothing but what a file system may take for the same, or by
+/// what is cut off, have a number behind.
+std::map<std::string, std::string> filesFor(const std::string& out,
+                                            const std::vector<std::string>& domains) {
     const size_t slash = out.rfind('/'), dot = out.rfind('.');
     const bool extension = dot != out.npos && (slash == out.npos || dot > slash);
     const std::string stem = extension ? out.substr(0, dot) : out;
-    return absl::StrCat(stem, ".", name, extension ? out.substr(dot) : "");
+    std::map<std::string, std::string> files;
+    std::set<std::string> taken;
+    for (const std::string& domain : domains) {
+        std::string name = domain.substr(0, kMostName);
+        for (char& c : name)
+            if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-') c = '_';
+        std::string numbered = name;
+        for (int n = 2; !taken.insert(absl::AsciiStrToLower(numbered)).second; ++n)
+            numbered = absl::StrCat(name, "-", n);
+        files[domain] = absl::StrCat(stem, ".", numbered, extension ? out.substr(dot) : "");
+    }
+    return files;
 }
 
 model::Json jsonOf(const DomainJudgement& judged) {
@@ -32,7 +47,7 @@ model::Json jsonOf(const DomainJudgement& judged) {
     return json;
 }
 
-void printJson(const PerDomain& made, double stepTokens) {
+void printJson(const PerDomain& made, double stepTokens, const std::vector<std::string>& written) {
     model::Json domains = model::Json::array(), switches = model::Json::array();
     for (size_t d = 0; d < made.domains.size(); ++d) {
         const DomainPlanGain& g = made.domains[d];
@@ -53,7 +68,8 @@ void printJson(const PerDomain& made, double stepTokens) {
     }
     const model::Json json{{"domains", std::move(domains)},
                            {"switches", std::move(switches)},
-                           {"step_tokens", stepTokens}};
+                           {"step_tokens", stepTokens},
+                           {"out", written}};
     std::printf("%s\n", model::dumpJson(json).c_str());
 }
 
@@ -101,22 +117,31 @@ int solveByDomain(const Cli& cli, const PlanOptions& options, const Routing& rou
                   const Topology& topology, const JointOptions& joint) {
     PerDomainOptions wanted;
     wanted.joint = joint;
+    std::map<std::string, std::string> files;
+    if (!options.out.empty()) files = filesFor(options.out, routing.domains());
+    for (const auto& [domain, file] : files)
+        if (auto status = checkOut(file); !status.ok()) return refuseOut(cli, status);
     auto made = solvePerDomain(routing, topology, wanted);
     if (!made.ok())
         return refusePlan(cli, "Cannot plan for each domain", made.status(),
                           "Label recordings with --routing DOMAIN=PATH, or record more requests.");
+    std::vector<std::string> written;
+    const auto write = [&](const Plan& plan, const std::string& file) {
+        written.push_back(file);
+        return writePlan(plan, file);
+    };
     if (!options.out.empty()) {
-        absl::Status written = writePlan(made->shared, options.out);
+        absl::Status status = write(made->shared, options.out);
         for (const DomainPlanGain& gain : made->domains)
-            if (written.ok()) written = writePlan(gain.plan, fileFor(options.out, gain.domain));
-        if (!written.ok())
-            return refusePlan(cli, "Cannot write the plan", written,
-                              "Choose another place with --out.");
+            if (status.ok()) status = write(gain.plan, files.at(gain.domain));
+        if (!status.ok()) return refuseOut(cli, status);
     }
-    if (cli.json)
-        printJson(*made, wanted.step.tokens);
-    else
+    if (cli.json) {
+        printJson(*made, wanted.step.tokens, written);
+    } else {
         printTables(*made, wanted.step.tokens);
+        for (const std::string& file : written) std::printf("written to %s\n", file.c_str());
+    }
     return kOk;
 }
 

@@ -35,6 +35,14 @@ absl::Status writePlan(const Plan& plan, const std::string& path) {
     return writeWhole(path, formatPlan(plan) + "\n");
 }
 
+absl::Status checkOut(const std::string& out) {
+    return out.empty() ? absl::OkStatus() : checkWritable(out);
+}
+
+int refuseOut(const Cli& cli, const absl::Status& status) {
+    return refusePlan(cli, "Cannot write the plan", status, "Choose another place with --out.");
+}
+
 absl::Status writeRecording(const Recording& recording, const std::string& path) {
     const auto file = OutputFile::create(path, true);
     if (!file.ok()) return file.status();

@@ -34,6 +34,10 @@ int refusePlan(const Cli& cli, const std::string& title, const absl::Status& sta
 
 absl::StatusOr<planner::Plan> readPlan(const std::string& path);
 absl::Status writePlan(const planner::Plan& plan, const std::string& path);
+/// Tells before a search whether writePlan() could write to --out; Ok without one.
+absl::Status checkOut(const std::string& out);
+/// Prints why `status`, of checkOut() or writePlan(), is no success; the exit code.
+int refuseOut(const Cli& cli, const absl::Status& status);
 /// Writes the recording as this project's own JSON Lines.
 absl::Status writeRecording(const planner::Recording& recording, const std::string& path);
 /// A recording that has every token's experts; drawn where there are counts only, which `source`

@@ -159,8 +159,7 @@ int solveFromCurrent(const Cli& cli, const PlanOptions& options, const Recording
                           "record more.");
     if (!options.out.empty())
         if (auto status = writePlan(out->made.plan, options.out); !status.ok())
-            return refusePlan(cli, "Cannot write the plan", status,
-                              "Choose another place with --out.");
+            return refuseOut(cli, status);
     show(cli, options, *out);
     return kOk;
 }

@@ -202,6 +202,7 @@ class SolveProgress {
 };
 
 int solve(const Cli& cli, const PlanOptions& options) {
+    if (auto status = checkOut(options.out); !status.ok()) return refuseOut(cli, status);
     auto recording = readOrDrawTokens(options);
     if (!recording.ok()) return fail(cli, recording.failure());
     const Routing* routing = &*recording.value().routing;
@@ -261,9 +262,7 @@ int solve(const Cli& cli, const PlanOptions& options) {
     plan.origin.source = recording.value().source;
     plan.origin.tokensDrawn = recording.value().tokensDrawn;
     if (!options.out.empty())
-        if (auto status = writePlan(plan, options.out); !status.ok())
-            return refusePlan(cli, "Cannot write the plan", status,
-                              "Choose another place with --out.");
+        if (auto status = writePlan(plan, options.out); !status.ok()) return refuseOut(cli, status);
     return showFront(cli, *front, options);
 }
 

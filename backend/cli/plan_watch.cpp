@@ -12,11 +12,9 @@
 #include "absl/strings/str_format.h"
 #include "backend/cli/follow.h"
 #include "backend/cli/plan_files.h"
-#include "backend/common/file_system.h"
 #include "backend/model/json.h"
 #include "backend/planner/import/rolling_folder.h"
 #include "backend/planner/live/serving_watch.h"
-#include "backend/planner/plan/plan_json.h"
 
 namespace bulkhead::cli {
 
@@ -183,10 +181,8 @@ class Watching {
         const Replan& replan = made->made;
         const std::string& out = arguments_.plan.out;
         if (replan.changes && !out.empty()) {
-            const auto status = writeDurably(diskFiles(), out, formatPlan(replan.plan) + "\n");
-            if (!status.ok())
-                return refusePlan(cli_, "Cannot write the plan", status,
-                                  "Choose another place with --out.");
+            const auto status = writePlan(replan.plan, out);
+            if (!status.ok()) return refuseOut(cli_, status);
         }
         tell({{"event", replan.changes ? "proposed" : "kept"},
               {"why", figures.left},
@@ -213,6 +209,7 @@ class Watching {
 };
 
 int watchFolder(const Cli& cli, const WatchArguments& arguments) {
+    if (auto status = checkOut(arguments.plan.out); !status.ok()) return refuseOut(cli, status);
     auto plan = readPlan(arguments.plan.plan);
     auto watch = plan.ok() ? ServingWatch::create(*std::move(plan), arguments.watch)
                            : absl::StatusOr<ServingWatch>(plan.status());

@@ -146,6 +146,24 @@ int OutputStream::sync() {
     return status_.ok() ? 0 : -1;
 }
 
+absl::Status checkWritable(const std::string& path) {
+    struct stat about {};
+    const bool isThere = ::stat(path.c_str(), &about) == 0;
+    if (isThere && S_ISDIR(about.st_mode)) {
+        errno = EISDIR;
+        return cannot("write", path);
+    }
+    // Opening a pipe and closing it again would end it for its reader.
+    if (isThere && !S_ISREG(about.st_mode))
+        return ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 ? absl::OkStatus()
+                                                                          : cannot("write", path);
+    const std::string folder = folderOf(path);
+    if (!folder.empty() && ::stat(folder.c_str(), &about) != 0) return cannot("write", path);
+    const std::string beside = absl::StrCat(path, ".", ::getpid(), ".partial");
+    if (::lstat(beside.c_str(), &about) != 0 && errno == ENAMETOOLONG) return cannot("write", path);
+    return OutputFile::create(path, true).status();
+}
+
 absl::Status writeWhole(const std::string& path, std::string_view content) {
     const auto file = OutputFile::create(path, true);
     if (!file.ok()) return file.status();

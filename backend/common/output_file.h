@@ -68,6 +68,12 @@ class OutputStream final : private std::streambuf, public std::ostream {
     absl::Status status_;
 };
 
+/// Tells before long work whether writeWhole() could write there: the folder is there and may be
+/// written to, and the path is neither a folder nor too long a name. Leaves nothing behind, and
+/// what is there as it is. A disk that becomes full, or a device that takes nothing, shows only
+/// later.
+absl::Status checkWritable(const std::string& path);
+
 /// Replaces `path` by `content`, whatever was there, as an OutputFile.
 absl::Status writeWhole(const std::string& path, std::string_view content);
 

@@ -69,6 +69,62 @@ TEST_F(SolveVerbs, aPlanForEachDomainStandsBesideTheSharedOne) {
               cli::kUsage);
 }
 
+TEST_F(SolveVerbs, domainsWithLikeNamesGetAFileEach) {
+    const std::vector<std::string> domains{"a/b", "a_b", "A/B", std::string(300, 'x'),
+                                           std::string(300, 'x') + "y"};
+    std::ofstream out(routing_);
+    out << R"({"routing": {"model": "m", "layers": 1, "experts": 8, "top_k": 2}})"
+        << "\n";
+    for (int r = 0; r < 20; ++r) {
+        model::Json tokens = model::Json::array();
+        for (int t = 0; t < 10; ++t)
+            tokens.push_back({{(t % 4) * 2 + r % 2, ((t + 1) % 4) * 2 + r % 2}});
+        out << model::Json{{"experts", tokens}, {"domain", domains[r % 5]}}.dump() << "\n";
+    }
+    out.close();
+    const Said said = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                                "2", "--per-domain", "--effort", "0.1", "--out", plan_});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    const std::string x(100, 'x');
+    for (const auto& [name, domain] :
+         {std::pair<std::string, std::string>{"plan.a_b.json", domains[0]},
+          {"plan.a_b-2.json", domains[1]},
+          {"plan.A_B-3.json", domains[2]},
+          {"plan." + x + ".json", domains[3]},
+          {"plan." + x + "-2.json", domains[4]}}) {
+        EXPECT_THAT(said.out, HasSubstr("written to " + dir_ + "/" + name));
+        std::ifstream in(dir_ + "/" + name);
+        std::stringstream text;
+        text << in.rdbuf();
+        const auto json = model::parseJson(text.str());
+        ASSERT_TRUE(json.ok()) << name;
+        ASSERT_EQ((*json)["homes"].size(), 1u) << name;
+        EXPECT_EQ((*json)["homes"][0]["domain"], domain) << name;
+    }
+}
+
+TEST_F(SolveVerbs, aPlaceThatCannotBeWrittenIsSaidBeforeTheSearch) {
+    // The recording that is not there would be named first if anything was read.
+    const std::vector<std::string> verb{"solve", "--routing", "/nowhere", "--nodes", "2"};
+    for (const std::string& place :
+         {dir_ + "/none/plan.json", dir_, dir_ + "/" + std::string(250, 'p')}) {
+        std::vector<std::string> words = verb;
+        words.insert(words.end(), {"--out", place});
+        const Said said = typePlan(words);
+        EXPECT_EQ(said.code, kInvalid) << said.err;
+        EXPECT_THAT(said.err, HasSubstr("Cannot write the plan"));
+        EXPECT_THAT(said.err, HasSubstr("--out"));
+    }
+    // A domain's own file is looked at too.
+    fs::create_directories(dir_ + "/plan.b.json");
+    const Said own = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                               "2", "--per-domain", "--out", plan_});
+    EXPECT_EQ(own.code, kInvalid);
+    EXPECT_THAT(own.err, HasSubstr("plan.b.json"));
+    EXPECT_FALSE(fs::exists(plan_));
+    EXPECT_FALSE(fs::exists(dir_ + "/plan.a.json"));
+}
+
 TEST_F(SolveVerbs, whatIsNoFileIsRefusedWhereverAFileIsNamed) {
     const std::string catalogue = dir_ + "/endless.toml";
     fs::create_symlink("/dev/zero", catalogue);

@@ -83,6 +83,7 @@ TEST_F(WatchVerb, proposesAPlanWhenTheRangeIsLeft) {
     ASSERT_EQ(said.code, kOk) << said.err;
     EXPECT_THAT(said.out, HasSubstr(R"("event":"proposed")"));
     ASSERT_TRUE(fs::exists(next_));
+    EXPECT_EQ(fs::status(next_).permissions(), fs::status(plan_).permissions()) << "as of solve";
     said = typeIn({"watch", folder_, "--plan", next_, "--once"});
     ASSERT_EQ(said.code, kOk) << said.err;
     EXPECT_THAT(said.out, Not(HasSubstr("left")));
@@ -117,6 +118,9 @@ TEST_F(WatchVerb, refusalsNameWhatIsWrong) {
     Said said = typeIn({"watch", dir_ + "/none", "--plan", plan_, "--once"});
     EXPECT_EQ(said.code, kNotFound);
     EXPECT_THAT(said.err, HasSubstr("none"));
+    said = typeIn({"watch", folder_, "--plan", plan_, "--once", "--out", dir_ + "/none/next.json"});
+    EXPECT_EQ(said.code, kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("none/next.json"));
     said = typeIn({"watch", folder_, "--plan", routing_, "--once"});
     EXPECT_EQ(said.code, kInvalid);
     EXPECT_EQ(typeIn({"watch", folder_}).code, kUsage);
