@@ -2,10 +2,12 @@
 #include "backend/cli/follow.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <string_view>
 
 #include "backend/cli/text.h"
 #include "backend/model/event_json.h"
@@ -36,6 +38,33 @@ Interrupts::~Interrupts() {
 }
 int Interrupts::count() const {
     return interrupts;
+}
+
+namespace {
+
+/// The default action was put back before it began.
+void sayInterrupted(int signal) {
+    constexpr std::string_view kText = "interrupted; nothing was written\n";
+    (void)!::write(STDERR_FILENO, kText.data(), kText.size());
+    ::raise(signal);
+}
+
+constexpr std::array<int, 2> kSaid{SIGINT, SIGTERM};
+
+}  // namespace
+
+SayInterrupted::SayInterrupted() {
+    struct sigaction action {};
+    action.sa_handler = sayInterrupted;
+    action.sa_flags = SA_RESETHAND | SA_RESTART;
+    for (size_t i = 0; i < kSaid.size(); ++i) {
+        ::sigaction(kSaid[i], &action, &before_[i]);
+        if (before_[i].sa_handler == SIG_IGN) ::sigaction(kSaid[i], &before_[i], nullptr);
+    }
+}
+
+SayInterrupted::~SayInterrupted() {
+    for (size_t i = 0; i < kSaid.size(); ++i) ::sigaction(kSaid[i], &before_[i], nullptr);
 }
 
 Follower::Follower(client::Client& client, client::WatchTarget target, bool json, Shows shows)

@@ -62,4 +62,15 @@ class Interrupts {
     std::array<struct sigaction, 3> before_{};
 };
 
+/// While it lives, SIGINT and SIGTERM end the program as they would, but say so on standard error:
+/// for what cannot be ended with a part of a result.
+class SayInterrupted {
+  public:
+    SayInterrupted();
+    ~SayInterrupted();
+
+  private:
+    std::array<struct sigaction, 2> before_{};
+};
+
 }  // namespace bulkhead::cli

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "backend/cli/follow.h"
 #include "backend/cli/plan_files.h"
 #include "backend/cli/text.h"
 #include "backend/model/json.h"
@@ -121,7 +122,10 @@ int solveByDomain(const Cli& cli, const PlanOptions& options, const Routing& rou
     if (!options.out.empty()) files = filesFor(options.out, routing.domains());
     for (const auto& [domain, file] : files)
         if (auto status = checkOut(file); !status.ok()) return refuseOut(cli, status);
-    auto made = solvePerDomain(routing, topology, wanted);
+    auto made = [&] {
+        const SayInterrupted interrupted;
+        return solvePerDomain(routing, topology, wanted);
+    }();
     if (!made.ok())
         return refusePlan(cli, "Cannot plan for each domain", made.status(),
                           "Label recordings with --routing DOMAIN=PATH, or record more requests.");

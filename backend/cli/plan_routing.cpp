@@ -3,9 +3,11 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include "backend/cli/cli.h"
+#include "backend/cli/follow.h"
 #include "backend/common/file_system.h"
 #include "backend/planner/catalogue/catalogue.h"
 #include "backend/planner/data/merge.h"
@@ -61,6 +63,15 @@ std::pair<std::string, std::string> split(const std::string& given) {
     return {given.substr(0, at), given.substr(at + 1)};
 }
 
+absl::StatusOr<planner::Recording> withinMemory(std::vector<planner::Recording> recordings) {
+    try {
+        return planner::merged(std::move(recordings));
+    } catch (const std::bad_alloc&) {
+        return absl::ResourceExhaustedError(
+            "together they take more memory than there is; give fewer, or shorter ones");
+    }
+}
+
 }  // namespace
 
 void addRoutingOptions(CLI::App& verb, RoutingArguments& arguments) {
@@ -88,6 +99,7 @@ client::Result<planner::Recording> readRouting(const RoutingArguments& arguments
         if (absl::Status ok = chooseModel(arguments.model, options); !ok.ok())
             return planFailure("Cannot use model " + arguments.model, ok);
     }
+    const SayInterrupted interrupted;
     std::vector<planner::Recording> recordings;
     for (const std::string& given : arguments.routing) {
         const auto [domain, path] = split(given);
@@ -97,7 +109,7 @@ client::Result<planner::Recording> readRouting(const RoutingArguments& arguments
             return planFailure("Cannot read routing from " + path, recording.status());
         recordings.push_back(*std::move(recording));
     }
-    auto joined = planner::merged(std::move(recordings));
+    auto joined = withinMemory(std::move(recordings));
     if (!joined.ok()) return planFailure("Cannot join the recordings", joined.status());
     return *std::move(joined);
 }

@@ -2,6 +2,7 @@
 #include "backend/common/file_system.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -316,17 +318,40 @@ absl::StatusOr<std::string> readToEnd(int fd, const struct stat& about, const st
     }
 }
 
+/// Waits a second at most for a pipe to bring something or to be closed by who wrote to it; false
+/// when neither came.
+bool awaitWriter(int pipe) {
+    using Clock = std::chrono::steady_clock;
+    const auto until = Clock::now() + std::chrono::seconds(1);
+    for (auto now = Clock::now(); now < until; now = Clock::now()) {
+        struct pollfd waits {
+            pipe, POLLIN, 0
+        };
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - now);
+        if (::poll(&waits, 1, static_cast<int>(left.count()) + 1) > 0) return true;
+    }
+    return false;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> readAtMost(const std::string& path, uint64_t most) {
     struct stat about {};
-    const auto fd = openToRead(path, 0, about);
+    // An open that waits would wait for a writer who may never come.
+    const auto fd = openToRead(path, O_NONBLOCK, about);
     if (!fd.ok()) return fd.status();
     if (!S_ISREG(about.st_mode) && !S_ISFIFO(about.st_mode))
         return absl::InvalidArgumentError(absl::StrCat(
             path, S_ISDIR(about.st_mode) ? ": is a folder" : ": is a device or a socket",
             ", expected a file"));
-    return readToEnd(fd->get(), about, path, most);
+    if (!S_ISFIFO(about.st_mode)) return readToEnd(fd->get(), about, path, most);
+    const bool hadWriter = awaitWriter(fd->get());
+    if (::fcntl(fd->get(), F_SETFL, 0) != 0) return absl::UnavailableError(whyOf(path, errno));
+    auto bytes = readToEnd(fd->get(), about, path, most);
+    if (bytes.ok() && bytes->empty() && !hadWriter)
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ": is a pipe that no program writes to, expected a file"));
+    return bytes;
 }
 
 absl::StatusOr<std::string> readTrusted(const std::string& path, uint64_t most) {

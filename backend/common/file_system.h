@@ -81,9 +81,9 @@ absl::StatusOr<UniqueFd> holdFolder(const std::string& folder);
 
 /// Reads what somebody names on a command line: a file, or what a pipe brings until it ends. At
 /// most `most` bytes are held and as many and one are read. "PATH: CAUSE" as NotFound when it is
-/// not there, PermissionDenied when it may not be read, InvalidArgument for a folder, a device or a
-/// socket, ResourceExhausted beyond `most`. Waits as long as the writer of a pipe does. Thread:
-/// any.
+/// not there, PermissionDenied when it may not be read, InvalidArgument for a folder, a device, a
+/// socket or a pipe that no program writes to for a second, ResourceExhausted beyond `most`. Waits
+/// as long as the writer of a pipe does. Thread: any.
 absl::StatusOr<std::string> readAtMost(const std::string& path, uint64_t most);
 
 /// Reads a file that says who may do what: as readAtMost(), but PermissionDenied for one, or the

@@ -157,8 +157,9 @@ absl::Status checkWritable(const std::string& path) {
     if (isThere && !S_ISREG(about.st_mode))
         return ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 ? absl::OkStatus()
                                                                           : cannot("write", path);
-    const std::string folder = folderOf(path);
-    if (!folder.empty() && ::stat(folder.c_str(), &about) != 0) return cannot("write", path);
+    const std::string above = folderOf(path), folder = above.empty() ? "./" : above + "/";
+    if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+        return cannot("write", path);
     const std::string beside = absl::StrCat(path, ".", ::getpid(), ".partial");
     if (::lstat(beside.c_str(), &about) != 0 && errno == ENAMETOOLONG) return cannot("write", path);
     return OutputFile::create(path, true).status();

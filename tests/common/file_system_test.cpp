@@ -134,6 +134,20 @@ TEST_F(ReadAtMost, whatAPipeBringsUntilItEndsIsWhole) {
     ::waitpid(writer, nullptr, 0);
 }
 
+TEST_F(ReadAtMost, aPipeThatNobodyWritesIsRefused) {
+    const std::string path = folder_ + "/pipe";
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    const auto read = readAtMost(path, 1000);
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(read.status().message(), HasSubstr("a pipe that no program writes to"));
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    ::close(ends[1]);
+    EXPECT_EQ(readAtMost("/dev/fd/" + std::to_string(ends[0]), 1000).value(), "")
+        << "its writer ended without a word";
+    ::close(ends[0]);
+}
+
 TEST_F(ReadAtMost, whatMayNotBeReadIsNotSaidToBeMissing) {
     const std::string path = file("secret");
     ASSERT_EQ(::chmod(path.c_str(), 0), 0);

@@ -127,5 +127,25 @@ TEST_F(OutputFileTest, whatIsNotToBeReplacedIsLeftAlone) {
     EXPECT_TRUE(absl::IsAlreadyExists(OutputFile::create(path_, false).status()));
 }
 
+TEST_F(OutputFileTest, whetherItCanBeWrittenIsToldWithoutATrace) {
+    for (const std::string& path : {path_, folder_ + "/new", std::string("/dev/null")})
+        EXPECT_TRUE(checkWritable(path).ok()) << path;
+    EXPECT_EQ(content(path_), "old");
+    for (const std::string& path :
+         {folder_, folder_ + "/none/new", path_ + "/new", folder_ + "/" + std::string(250, 'x')})
+        EXPECT_THAT(std::string(checkWritable(path).message()), HasSubstr("cannot write " + path));
+    EXPECT_THAT(names(), ElementsAre("file"));
+    ASSERT_EQ(::chmod(folder_.c_str(), 0555), 0);
+    const pid_t other = ::fork();
+    if (other == 0) {
+        if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(3);
+        ::_exit(checkWritable(path_).ok() ? 1 : 0);
+    }
+    int status = -1;
+    ::waitpid(other, &status, 0);
+    ::chmod(folder_.c_str(), 0755);
+    EXPECT_EQ(status, 0);
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <new>
 
 #include "backend/planner/data/merge.h"
 #include "backend/planner/data/routing_view.h"
@@ -37,6 +38,33 @@ TEST(Import, balancednessOfBothServersLogs) {
     ASSERT_TRUE(sglang.ok()) << sglang.status();
     EXPECT_EQ(sglang->balance[0].step, 41u);
     EXPECT_DOUBLE_EQ(sglang->balance[0].balancedness, 0.612);
+}
+
+TEST(Import, aByteOrderMarkIsNamed) {
+    for (const char* name : {"r.jsonl", "r.json", "r"}) {
+        EXPECT_THAT(import(name, "\xEF\xBB\xBF" + samples::requestLines()).status().message(),
+                    HasSubstr("it begins with a byte order mark (BOM); save it as UTF-8"));
+        EXPECT_THAT(import(name, "\xFF\xFE{").status().message(), HasSubstr("UTF-16"));
+    }
+}
+
+TEST(Import, memoryThatEndsIsARefusal) {
+    Files files;
+    files.names = {"r.jsonl"};
+    files.read = [](std::string_view) -> absl::StatusOr<std::string> { throw std::bad_alloc(); };
+    for (const absl::Status& status :
+         {importFile("r.jsonl", files).status(), importRanks({"r.jsonl"}, files).status()}) {
+        EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+        EXPECT_THAT(status.message(), HasSubstr("r.jsonl: reading it takes more memory"));
+    }
+}
+
+TEST(Import, aFileOfJsonLinesThatIsTooLargeIsNotRead) {
+    Files files;
+    files.names = {"r.jsonl"};
+    files.size = [](std::string_view) { return kMostJsonLines + 1; };
+    files.read = [](std::string_view) { return absl::StatusOr<std::string>("{}"); };
+    EXPECT_THAT(importFile("r.jsonl", files).status().message(), HasSubstr("at most 1073741824"));
 }
 
 TEST(Import, aModelThatDoesNotFitIsRefusedWithBothNumbers) {

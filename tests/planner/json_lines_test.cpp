@@ -29,6 +29,14 @@ TEST(JsonLines, requests) {
     EXPECT_THAT(routing.shape().layerNumbers, ElementsAre(3u, 4u));
 }
 
+TEST(JsonLines, anExpertThatIsTooLargeIsNamedAsItIs) {
+    const std::string head = R"({"routing":{"layers":1,"experts":8,"top_k":2}})"
+                             "\n";
+    for (const char* id : {"4294967296", "18446744073709551615"})
+        EXPECT_THAT(refusal(head + R"({"experts":[[[1,)" + id + "]]]}"),
+                    HasSubstr(std::string("experts: [0][0][1]: expert ") + id));
+}
+
 TEST(JsonLines, counts) {
     const auto recording = readJsonLines(samples::countLines(), "r.jsonl", {});
     ASSERT_TRUE(recording.ok()) << recording.status();

@@ -2,6 +2,8 @@
 #include "backend/planner/import/import.h"
 
 #include <algorithm>
+#include <functional>
+#include <new>
 #include <vector>
 
 #include "backend/model/names.h"
@@ -11,6 +13,7 @@
 #include "backend/planner/import/layers.h"
 #include "backend/planner/import/meta_json.h"
 #include "backend/planner/import/plain_npy.h"
+#include "backend/planner/import/refusal.h"
 #include "backend/planner/import/returned_routing.h"
 #include "backend/planner/import/sglang_recorder.h"
 #include "backend/planner/import/trtllm.h"
@@ -57,8 +60,37 @@ absl::StatusOr<Recording> readJson(std::string_view name, std::string_view bytes
     return unknown(name);
 }
 
+absl::Status checkJsonLines(std::string_view name, uint64_t bytes) {
+    if (bytes <= kMostJsonLines) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        concat(name, ": ", bytes, " bytes of JSON Lines, at most ", kMostJsonLines,
+               " are read; record a shorter stretch, or name parts with --routing each"));
+}
+
+/// A file that a text editor or another system has saved in an encoding JSON does not know.
+absl::Status checkEncoding(std::string_view name, std::string_view bytes) {
+    if (bytes.starts_with("\xEF\xBB\xBF"))
+        return refuse(name, "it begins with a byte order mark (BOM); save it as UTF-8 without one");
+    if (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF"))
+        return refuse(name, "it begins with the byte order mark (BOM) of UTF-16; save it as UTF-8");
+    return absl::OkStatus();
+}
+
+/// `read()`, or a refusal where it needs more memory than there is.
+absl::StatusOr<Recording> withinMemory(std::string_view name,
+                                       const std::function<absl::StatusOr<Recording>()>& read) {
+    try {
+        return read();
+    } catch (const std::bad_alloc&) {
+        return absl::ResourceExhaustedError(
+            concat(name, ": reading it takes more memory than there is; record a shorter stretch"));
+    }
+}
+
 absl::StatusOr<Recording> readAny(std::string_view name, const Files& files,
                                   const ImportOptions& options) {
+    if (files.size && name.ends_with(".jsonl"))
+        if (absl::Status ok = checkJsonLines(name, files.size(name)); !ok.ok()) return ok;
     auto bytes = files.read(name);
     if (!bytes.ok()) return bytes.status();
     if (looksLikeTorch(*bytes)) return readSglang({std::string(name)}, files, options);
@@ -67,6 +99,7 @@ absl::StatusOr<Recording> readAny(std::string_view name, const Files& files,
     if (name.ends_with(".safetensors"))
         return absl::InvalidArgumentError(
             concat(name, ": one rank's statistics; name the meta_info.json beside it"));
+    if (absl::Status ok = checkEncoding(name, *bytes); !ok.ok()) return ok;
     const size_t first = bytes->find_first_not_of(" \t\r\n");
     if (first == std::string::npos)
         return absl::InvalidArgumentError(concat(name, ": it is empty"));
@@ -124,12 +157,14 @@ absl::StatusOr<Recording> importFolder(const std::filesystem::path& folder,
 
 absl::StatusOr<Recording> importFile(std::string_view name, const Files& files,
                                      const ImportOptions& options) {
-    return described(readAny(name, files, options), name, options);
+    return withinMemory(name,
+                        [&] { return described(readAny(name, files, options), name, options); });
 }
 
 absl::StatusOr<Recording> importRanks(const std::vector<std::string>& names, const Files& files,
                                       const ImportOptions& options) {
-    return described(readSglang(names, files, options), names[0], options);
+    return withinMemory(
+        names[0], [&] { return described(readSglang(names, files, options), names[0], options); });
 }
 
 absl::StatusOr<Recording> importRecording(const std::filesystem::path& path,

@@ -13,8 +13,9 @@
 #include "backend/planner/import/input.h"
 
 /// Any recording of routing there is a reader for. Errors are InvalidArgument, or
-/// readAtMost's (`mostBytes`), and read "FILE: PLACE: cause". `source` begins with the path as
-/// given. Thread: any; files are read, nothing is kept open or executed.
+/// readAtMost's (`mostBytes`), or ResourceExhausted where memory ends, and read "FILE: PLACE:
+/// cause". `source` begins with the path as given. Thread: any; files are read, nothing is kept
+/// open or executed.
 namespace bulkhead::planner {
 
 struct ImportOptions {
@@ -24,8 +25,11 @@ struct ImportOptions {
     uint32_t decoderLayers = 0;  ///< of that model, dense ones too; 0: not known
     std::string modelName;  ///< which of several models in one file; "" : the only or first one
     std::string domain;     ///< label of what is in this file, where it has none of its own
-    uint64_t mostBytes = uint64_t{4} << 30;  ///< of one file
+    uint64_t mostBytes = uint64_t{4} << 30;  ///< of one file; of JSON also kMostJsonLines
 };
+
+/// Largest file of JSON Lines: its lines become some ten times their size in memory.
+inline constexpr uint64_t kMostJsonLines = uint64_t{1} << 30;
 
 /// A file, or a folder that holds one recording in several files. The form is found from the
 /// content; the header of each reader describes it.

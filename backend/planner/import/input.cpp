@@ -31,6 +31,9 @@ Files filesOf(const fs::path& folder, uint64_t most) {
         if (it->is_regular_file(error)) files.names.push_back(it->path().filename().string());
     std::sort(files.names.begin(), files.names.end());
     files.read = [folder, most](std::string_view name) { return readFile(folder / name, most); };
+    files.size = [folder](std::string_view name) -> uint64_t {
+        return diskFiles().size((folder / name).string()).value_or(0);
+    };
     return files;
 }
 

@@ -21,6 +21,8 @@ struct Files {
     std::function<absl::StatusOr<std::string>(std::string_view name)> read;
     /// Names there are, sorted.
     std::vector<std::string> names;
+    /// Bytes of a file before it is read, 0 where nobody can tell; may be left out.
+    std::function<uint64_t(std::string_view name)> size;
 };
 
 /// The files directly in a folder. `most` is the largest file that is read, in bytes.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/planner/import/routed_array.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
@@ -37,8 +38,12 @@ absl::StatusOr<RoutedArray> fromLists(const Json& json, std::string_view where) 
                     return refuse(
                         where, concat("[", t, "][", layer, "][", k, "]: expected a whole number"));
                 const auto id = row[k].get<int64_t>();
-                out.ids.push_back(static_cast<int32_t>(
-                    id < 0 || id > std::numeric_limits<int32_t>::max() ? -1 : id));
+                const bool wraps = row[k].is_number_unsigned() && id < 0;
+                if (wraps || id > std::numeric_limits<int32_t>::max())
+                    return refuse(where,
+                                  concat("[", t, "][", layer, "][", k, "]: expert ",
+                                         row[k].get<uint64_t>(), ", more than any model has"));
+                out.ids.push_back(static_cast<int32_t>(std::max<int64_t>(id, -1)));
             }
         }
     }
@@ -54,9 +59,11 @@ absl::StatusOr<RoutedArray> fromTensor(const Tensor& tensor, std::string_view wh
     std::vector<int64_t> ids(tensor.size());
     tensor.integers(0, ids);
     out.ids.reserve(ids.size());
-    for (const int64_t id : ids)
-        out.ids.push_back(
-            static_cast<int32_t>(id < 0 || id > std::numeric_limits<int32_t>::max() ? -1 : id));
+    for (const int64_t id : ids) {
+        if (id > std::numeric_limits<int32_t>::max())
+            return refuse(where, concat("expert ", id, ", more than any model has"));
+        out.ids.push_back(static_cast<int32_t>(std::max<int64_t>(id, -1)));
+    }
     return out;
 }
 
