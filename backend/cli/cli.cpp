@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "backend/model/rank_name.h"
 
@@ -77,6 +78,17 @@ CLI::Validator positive() {
             return absl::StrCat("'", text, "', expected a number above 0");
         },
         "POSITIVE");
+}
+
+CLI::Validator seedNumber() {
+    return CLI::Validator(
+        [](const std::string& text) -> std::string {
+            uint64_t value = 0;
+            const bool digits = text.find_first_not_of("0123456789") == std::string::npos;
+            if (digits && absl::SimpleAtoi(text, &value)) return {};
+            return absl::StrCat("'", text, "', expected a whole number from 0 to ", UINT64_MAX);
+        },
+        "");
 }
 
 CLI::Validator replicaNumber() {

@@ -51,6 +51,8 @@ std::string defaultStateDir();
 CLI::Validator within(double least, double most);
 /// A number above 0 that is not infinite.
 CLI::Validator positive();
+/// A whole number from 0 to 2^64 - 1: the library takes -1 for the largest, and larger ones too.
+CLI::Validator seedNumber();
 /// Makes "r2" of a replica 2.
 CLI::Validator replicaNumber();
 

@@ -257,7 +257,9 @@ void addPlanEvaluate(CLI::App& plan, Cli& cli) {
     verb->add_option("--rate", o->rate, "requests a second when serving")
         ->check(positive())
         ->capture_default_str();
-    verb->add_option("--seed", o->seed, "of the arrivals")->capture_default_str();
+    verb->add_option("--seed", o->seed, "of the arrivals")
+        ->check(seedNumber())
+        ->capture_default_str();
     verb->callback([&cli, o] { cli.chosen = [&cli, o] { return evaluatePlans(cli, *o); }; });
 }
 

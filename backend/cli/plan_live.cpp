@@ -147,6 +147,7 @@ void addLiveVerb(CLI::App& plan, Cli& cli, const char* name, const char* help, L
             ->check(within(1.0, 100.0))
             ->capture_default_str();
         verb->add_option("--seed", a->options.seed, "the same seed gives the same plan")
+            ->check(seedNumber())
             ->capture_default_str();
         verb->add_option("--effort", a->options.effort, "how long to search, 1 is usual")
             ->check(within(1.0, 1000.0))

@@ -144,6 +144,15 @@ absl::StatusOr<std::vector<Mixture>> chosenMixtures(const std::string& mix,
     return made;
 }
 
+/// A second replica of an expert on one node is of no use to a joint plan.
+absl::Status checkRedundant(const PlanOptions& options, uint32_t experts, uint32_t nodes) {
+    const uint64_t most = uint64_t{experts} * (nodes - 1);
+    if (options.algorithm != "joint" || options.redundant <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(options.redundant,
+                                                   " redundant experts; at most ", most,
+                                                   ", which is every expert on every node"));
+}
+
 /// --router, else that of --engine, else token by token.
 Router chosenRouter(const PlanOptions& options) {
     if (!options.router.empty()) return *enumFromName<Router>(options.router);
@@ -222,6 +231,9 @@ int solve(const Cli& cli, const PlanOptions& options) {
     if (!topology.ok())
         return refusePlan(cli, "Cannot use this topology", topology.status(),
                           "Give --nodes and --gpus-per-node, a built-in name, or a TOML file.");
+    if (auto status = checkRedundant(options, routing->shape().experts, topology->nodes());
+        !status.ok())
+        return refusePlan(cli, "Cannot plan", status, "Change the redundancy or the topology.");
     const Router router = wanted.joint.router = chosenRouter(options);
     wanted.joint.otherKinds = options.mix == "unrecorded";
     auto mixtures = chosenMixtures(wanted.joint.otherKinds ? "" : options.mix, wholeOf(*routing));
@@ -320,7 +332,9 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
     verb->add_option("--prefix", o->prefix, "part of a request that its home is chosen from")
         ->check(within(0.01, 0.99))
         ->capture_default_str();
-    verb->add_option("--seed", o->seed, "the same seed gives the same plan")->capture_default_str();
+    verb->add_option("--seed", o->seed, "the same seed gives the same plan")
+        ->check(seedNumber())
+        ->capture_default_str();
     verb->add_option("--effort", o->effort, "how long to search, 1 is usual")
         ->check(within(0.01, 1000.0))
         ->capture_default_str();

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // `bulkheadctl plan solve, evaluate, diff`: from a recording to a plan, and what is refused on the
 // way.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "backend/cli/cli.h"
 #include "backend/model/json.h"
@@ -125,6 +131,31 @@ TEST_F(SolveVerbs, aPlaceThatCannotBeWrittenIsSaidBeforeTheSearch) {
     EXPECT_FALSE(fs::exists(dir_ + "/plan.a.json"));
 }
 
+TEST_F(SolveVerbs, anInterruptWhileAFileIsReadIsSaid) {
+    const std::string pipe = dir_ + "/pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const auto read = [&] {
+        ::signal(SIGINT, SIG_DFL);
+        const int writer = ::open(pipe.c_str(), O_RDWR);  // that never writes
+        std::thread([] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            ::kill(::getpid(), SIGINT);
+        }).detach();
+        const std::vector<const char*> words{"bulkheadctl", "plan", "characterise", "--routing",
+                                             pipe.c_str()};
+        ::_exit(run(static_cast<int>(words.size()), words.data()) + writer);
+    };
+    EXPECT_EXIT(read(), testing::KilledBySignal(SIGINT), "interrupted; nothing was written");
+}
+
+TEST_F(SolveVerbs, aMixtureThatNamesADomainTwiceIsRefused) {
+    std::ofstream(dir_ + "/mix.json") << R"([{"a": 1, "a": 5, "b": 1}])";
+    const Said said = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                                "2", "--mix", dir_ + "/mix.json"});
+    EXPECT_EQ(said.code, kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("mix.json: "));
+}
+
 TEST_F(SolveVerbs, whatIsNoFileIsRefusedWhereverAFileIsNamed) {
     const std::string catalogue = dir_ + "/endless.toml";
     fs::create_symlink("/dev/zero", catalogue);
@@ -144,6 +175,25 @@ TEST_F(SolveVerbs, whatIsNoFileIsRefusedWhereverAFileIsNamed) {
     const Said model = typePlan({"characterise", "--routing", routing_, "--model", catalogue});
     EXPECT_EQ(model.code, kInvalid);
     EXPECT_THAT(model.err, HasSubstr("is a device"));
+    // A pipe that nobody writes to is waited for a second at most.
+    const std::string pipe = dir_ + "/pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"characterise", "--routing", pipe},
+          {"evaluate", "--routing", routing_, "--plan", pipe},
+          {"solve", "--routing", routing_, "--topology", pipe},
+          {"solve", "--routing", routing_, "--nodes", "2", "--mix", pipe}}) {
+        const Said said = typePlan(words);
+        EXPECT_EQ(said.code, kInvalid) << words[0] << said.err;
+        EXPECT_THAT(said.err, HasSubstr("a pipe that no program writes to"));
+    }
+    const Said lines = [&] {
+        std::ofstream(dir_ + "/large.jsonl") << "{";
+        fs::resize_file(dir_ + "/large.jsonl", (uint64_t{1} << 30) + 1);
+        return typePlan({"characterise", "--routing", dir_ + "/large.jsonl"});
+    }();
+    EXPECT_EQ(lines.code, kInvalid);
+    EXPECT_THAT(lines.err, HasSubstr("1073741825 bytes of JSON Lines, at most 1073741824"));
     const Said large = [&] {
         std::ofstream(dir_ + "/large.json") << "{";
         fs::resize_file(dir_ + "/large.json", uint64_t{4} << 30);
@@ -161,6 +211,14 @@ TEST_F(SolveVerbs, optionsThatAreNoNumbersAreRefusedAtOnce) {
             EXPECT_EQ(said.code, kUsage) << option << " " << value << said.err;
             EXPECT_THAT(said.err, HasSubstr("expected a number")) << option;
         }
+    for (const char* seed : {"--seed=-1", "--seed=18446744073709551616", "--seed=1.5"}) {
+        const Said said = typePlan({"solve", "--routing", "/nowhere", "--nodes", "2", seed});
+        EXPECT_EQ(said.code, kUsage) << seed << said.err;
+    }
+    EXPECT_EQ(
+        typePlan({"solve", "--routing", "/nowhere", "--nodes", "2", "--seed=18446744073709551615"})
+            .code,
+        kNotFound);
     const Said rate = typePlan(
         {"evaluate", "--routing", "/nowhere", "--plan", "/nowhere", "--simulate", "--rate=nan"});
     EXPECT_EQ(rate.code, kUsage);
@@ -170,7 +228,15 @@ TEST_F(SolveVerbs, tooManyRedundantExpertsAreRefusedWithHowManyThereMayBe) {
     const Said said = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
                                 "2", "--redundant", "4294967295"});
     EXPECT_EQ(said.code, kInvalid);
-    EXPECT_THAT(said.err, HasSubstr("4294967295 redundant experts; at most 24"));
+    EXPECT_THAT(said.err,
+                HasSubstr("4294967295 redundant experts; at most 8, which is every expert "
+                          "on every node"));
+    for (const auto& [redundant, code] : {std::pair{"8", kOk}, {"10", kInvalid}})
+        EXPECT_EQ(typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
+                            "--effort", "0.1", "--redundant", redundant})
+                      .code,
+                  code)
+            << redundant;
 }
 
 TEST_F(SolveVerbs, aPlanNamesItsRecordingAndAMethodThatFallsBackSaysSo) {

@@ -39,6 +39,16 @@ TEST(Plan, aFileHoldsEverything) {
     EXPECT_EQ(*back, plan);
 }
 
+TEST(Plan, aForecastWhoseRangeIsUpsideDownIsRefused) {
+    Plan plan = smallPlan();
+    plan.forecast.blocks = 8;
+    plan.forecast.expected.sends = {0.5, 0.4, 0.6};
+    EXPECT_TRUE(checkPlan(plan).ok()) << checkPlan(plan);
+    plan.forecast.expected.sends = {0.5, 9, -3};
+    EXPECT_THAT(std::string(checkPlan(plan).message()),
+                HasSubstr("forecast.expected.sends: p5 9, mean 0.5, p95 -3"));
+}
+
 TEST(Plan, whatWouldLoseTokensOrOverfillIsRefusedByPlace) {
     const auto refusal = [](auto&& change) {
         Plan plan = smallPlan();

@@ -110,6 +110,21 @@ absl::Status checkOrigin(const PlanOrigin& origin) {
     return absl::OkStatus();
 }
 
+absl::Status checkForecast(const Forecast& forecast) {
+    if (forecast.blocks == 0) return absl::OkStatus();
+    const auto& e = forecast.expected;
+    for (const auto& [figure, range] : {std::pair{"sends", &e.sends},
+                                        {"copies", &e.copies},
+                                        {"node_load", &e.nodeLoad},
+                                        {"gpu_load", &e.gpuLoad}})
+        if (!(range->low <= range->high && std::abs(range->low) <= kMostFigure &&
+              std::abs(range->mean) <= kMostFigure && std::abs(range->high) <= kMostFigure))
+            return absl::InvalidArgumentError(
+                absl::StrCat("forecast.expected.", figure, ": p5 ", range->low, ", mean ",
+                             range->mean, ", p95 ", range->high, ", expected p5 no more than p95"));
+    return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string forecastText(const Forecast& forecast) {
@@ -191,6 +206,7 @@ absl::Status checkPlan(const Plan& plan) {
     for (uint32_t l = 0; l < plan.shape.layers; ++l)
         if (auto status = checkLayer(plan, l); !status.ok()) return status;
     if (auto status = checkHomes(plan); !status.ok()) return status;
+    if (auto status = checkForecast(plan.forecast); !status.ok()) return status;
     return checkOrigin(plan.origin);
 }
 

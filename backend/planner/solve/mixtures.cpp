@@ -46,10 +46,12 @@ absl::StatusOr<std::vector<Mixture>> parseMixtures(std::string_view text, std::s
     const auto refused = [&](auto&&... why) {
         return absl::InvalidArgumentError(model::concat(file, ": ", why...));
     };
-    const model::Json json = model::Json::parse(text, nullptr, false);
-    if (!json.is_array() || json.empty() || json.size() > kMostMixtures)
-        return refused("expected 1 to ", kMostMixtures,
-                       " mixtures as JSON, [{\"DOMAIN\": PART, ...}, ...]");
+    const std::string expected = model::concat("expected 1 to ", kMostMixtures,
+                                               " mixtures as JSON, [{\"DOMAIN\": PART, ...}, ...]");
+    const absl::StatusOr<model::Json> read = model::parseJson(text);
+    if (!read.ok()) return refused(std::string(read.status().message()), "; ", expected);
+    const model::Json& json = *read;
+    if (!json.is_array() || json.empty() || json.size() > kMostMixtures) return refused(expected);
     const std::vector<std::string>& domains = view.routing->domains();
     const Mixture all = recorded(view);
     std::vector<Mixture> made;
