@@ -178,25 +178,38 @@ class Watching {
         if (!made.ok())
             return refusePlan(cli_, "Cannot plan from what came", made.status(),
                               "Watch for longer: --window.");
-        const Replan& replan = made->made;
+        Replan replan = made->made;
+        const ExpectedSaving saving = expectedSaving(figures, replan.plan.forecast);
+        const bool pays = replan.changes && saving.pays();
+        if (pays)
+            replan.reason = absl::StrFormat("%s; experts move in %d of %d layers", saving.text(),
+                                            replan.layersChanged, replan.plan.shape.layers);
+        else if (replan.changes)
+            replan.reason = absl::StrFormat("kept: %s; %.1f%% less is asked for", saving.text(),
+                                            kLeastSaving * 100);
         const std::string& out = arguments_.plan.out;
-        if (replan.changes && !out.empty()) {
+        if (pays && !out.empty()) {
+            replan.plan.origin.reason = replan.reason;
             const auto status = writePlan(replan.plan, out);
             if (!status.ok()) return refuseOut(cli_, status);
         }
-        tell({{"event", replan.changes ? "proposed" : "kept"},
+        tell({{"event", pays ? "proposed" : "kept"},
               {"why", figures.left},
               {"reason", replan.reason},
+              {"figure", saving.figure},
+              {"found", saving.found},
+              {"expected", saving.expected},
               {"before", replan.before},
               {"after", replan.after},
               {"migration", model::toJson(replan.migration)},
               {"forecast", model::toJson(replan.plan.forecast)},
-              {"out", replan.changes ? out : ""}},
-             replan.changes
-                 ? absl::StrFormat("proposed: %s; %d slots to fetch, %.1f MB; %s%s", replan.reason,
-                                   replan.migration.slots, replan.migration.bytes / 1e6,
-                                   forecastText(replan.plan.forecast),
-                                   out.empty() ? "" : "; written to " + out)
+              {"out", pays ? out : ""}},
+             pays
+                 ? absl::StrFormat(
+                       "proposed: %s; %d slots to fetch, %.1f MB%s; %s%s", replan.reason,
+                       replan.migration.slots, replan.migration.bytes / 1e6,
+                       replan.migration.bytesAssumed ? " (expert size assumed)" : "",
+                       forecastText(replan.plan.forecast), out.empty() ? "" : "; written to " + out)
                  : absl::StrCat("no better plan: ", replan.reason));
         return kOk;
     }
@@ -245,7 +258,9 @@ void addPlanWatch(CLI::App& plan, Cli& cli) {
                      "part by which a figure may be above the promised range")
         ->check(within(0.0, 100.0))
         ->capture_default_str();
-    verb->add_option("--seed", o->plan.seed, "of the new plan")->capture_default_str();
+    verb->add_option("--seed", o->plan.seed, "of the new plan")
+        ->check(seedNumber())
+        ->capture_default_str();
     verb->callback([&cli, o] { cli.chosen = [&cli, o] { return watchFolder(cli, *o); }; });
 }
 

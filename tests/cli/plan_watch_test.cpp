@@ -83,6 +83,14 @@ TEST_F(WatchVerb, proposesAPlanWhenTheRangeIsLeft) {
     ASSERT_EQ(said.code, kOk) << said.err;
     EXPECT_THAT(said.out, HasSubstr(R"("event":"proposed")"));
     ASSERT_TRUE(fs::exists(next_));
+    EXPECT_THAT(said.out, HasSubstr("expected on requests not seen"));
+    std::ifstream in(next_);
+    const std::string next{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_THAT(next, HasSubstr("expected on requests not seen"));
+    EXPECT_THAT(next, Not(HasSubstr("saves")));
+    said = typeIn({"watch", folder_, "--plan", plan_, "--once"});
+    EXPECT_THAT(said.out, HasSubstr("with the plan before"));
+    EXPECT_THAT(said.out, HasSubstr("(expert size assumed)"));
     EXPECT_EQ(fs::status(next_).permissions(), fs::status(plan_).permissions()) << "as of solve";
     said = typeIn({"watch", folder_, "--plan", next_, "--once"});
     ASSERT_EQ(said.code, kOk) << said.err;

@@ -66,6 +66,7 @@ TEST(ServingWatch, saysWhichFigureIsAboveItsRangeOnceEnoughCame) {
     EXPECT_TRUE(figures.enough);
     EXPECT_THAT(figures.left, HasSubstr("sends"));
     EXPECT_THAT(figures.left, HasSubstr("was promised"));
+    EXPECT_EQ(figures.leftFirst, "sends");
     watch.rest();
     EXPECT_EQ(watch.figures().value().left, "") << "not twice over the same tokens";
     ServingWatchOptions loose;
@@ -73,6 +74,35 @@ TEST(ServingWatch, saysWhichFigureIsAboveItsRangeOnceEnoughCame) {
     auto quiet = ServingWatch::create(watch.plan(), loose).value();
     ASSERT_TRUE(quiet.add(recorded(more(64, 3, 3))).ok());
     EXPECT_EQ(quiet.figures().value().left, "");
+}
+
+TEST(ServingWatch, aNewPlanIsJudgedByItsForecastAndWhatWasFound) {
+    ServingFigures found;
+    found.sends = 0.6;
+    found.copies = 1.5;
+    found.nodeLoad = 1.2;
+    found.gpuLoad = 1.4;
+    found.leftFirst = "sends";
+    Forecast forecast;
+    forecast.expected.sends.mean = 0.591;  // 1.5 % less
+    forecast.expected.copies.mean = 1.2;
+    forecast.expected.nodeLoad.mean = 1.176;
+    forecast.expected.gpuLoad.mean = 1.5;
+    forecast.inSample.sends = 0.4;
+    ExpectedSaving saving = expectedSaving(found, forecast);
+    EXPECT_FALSE(saving.pays());
+    EXPECT_THAT(saving.text(), HasSubstr("sends 0.591 expected on requests not seen, 1.5% less "
+                                         "than 0.600 with the plan before"));
+    forecast.expected.sends.mean = 0.58;
+    EXPECT_TRUE(expectedSaving(found, forecast).pays());
+    found.leftFirst = "copies";
+    EXPECT_NEAR(expectedSaving(found, forecast).part(), 0.2, 1e-9);
+    found.leftFirst = "node load";
+    EXPECT_NEAR(expectedSaving(found, forecast).part(), 0.02, 1e-9);
+    found.leftFirst = "GPU load";
+    saving = expectedSaving(found, forecast);
+    EXPECT_FALSE(saving.pays());
+    EXPECT_THAT(saving.text(), HasSubstr("7.1% more than 1.400"));
 }
 
 TEST(ServingWatch, holdsTheLatestWholeRequests) {

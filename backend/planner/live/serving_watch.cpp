@@ -16,6 +16,7 @@ namespace bulkhead::planner {
 namespace {
 
 constexpr size_t kMostDomains = 256;
+constexpr const char *kSends = "sends", *kCopies = "copies", *kGpuLoad = "GPU load";
 
 /// The latest whole requests of `parts`, in order, with at most `most` tokens (one at least).
 absl::StatusOr<Routing> latest(const std::vector<const Routing*>& parts, uint64_t most) {
@@ -51,6 +52,29 @@ double totalOf(const std::map<std::string, std::vector<double>>& counts, size_t 
 }
 
 }  // namespace
+
+std::string ExpectedSaving::text() const {
+    return absl::StrFormat(
+        "%s %.3f expected on requests not seen, %.1f%% %s than %.3f with the plan before, on the "
+        "requests that the new one was made from",
+        figure, expected, std::abs(part()) * 100, part() >= 0 ? "less" : "more", found);
+}
+
+ExpectedSaving expectedSaving(const ServingFigures& found, const Forecast& forecast) {
+    const auto& e = forecast.expected;
+    ExpectedSaving made{found.leftFirst, found.nodeLoad, e.nodeLoad.mean};
+    if (made.figure == kSends) {
+        made.found = found.sends.value_or(0);
+        made.expected = e.sends.mean;
+    } else if (made.figure == kCopies) {
+        made.found = found.copies.value_or(0);
+        made.expected = e.copies.mean;
+    } else if (made.figure == kGpuLoad) {
+        made.found = found.gpuLoad;
+        made.expected = e.gpuLoad.mean;
+    }
+    return made;
+}
 
 ServingWatch::ServingWatch(Plan plan, const ServingWatchOptions& options)
     : plan_(std::move(plan)), options_(options) {
@@ -158,18 +182,19 @@ absl::StatusOr<ServingFigures> ServingWatch::figures() const {
     }
     if (!made.enough) return made;
     const auto look = [&](const char* what, std::optional<double> found, const Range& promised) {
-        if (found && outgrows(*found, promised.high, options_.drift))
-            absl::StrAppend(
-                &made.left, made.left.empty() ? "" : ", ",
-                absl::StrFormat("%s %.3f, at most %.3f was promised", what, *found, promised.high));
+        if (!found || !outgrows(*found, promised.high, options_.drift)) return;
+        if (made.left.empty()) made.leftFirst = what;
+        absl::StrAppend(
+            &made.left, made.left.empty() ? "" : ", ",
+            absl::StrFormat("%s %.3f, at most %.3f was promised", what, *found, promised.high));
     };
     const auto& expected = plan_.forecast.expected;
     if (objective == "copies")
-        look("copies", made.copies, expected.copies);
+        look(kCopies, made.copies, expected.copies);
     else if (objective == "balance")
-        look("GPU load", made.gpuLoad, expected.gpuLoad);
+        look(kGpuLoad, made.gpuLoad, expected.gpuLoad);
     else
-        look("sends", made.sends, expected.sends);
+        look(kSends, made.sends, expected.sends);
     look("node load", made.nodeLoad, expected.nodeLoad);
     return made;
 }

@@ -88,8 +88,9 @@ class Replanning {
         if (!made.changes) {
             made.after = made.before;
             made.reason = absl::StrFormat(
-                "kept: moving experts would save %.1f%%, less than the %.1f%% asked for", gain,
-                options_.leastGain * 100);
+                "kept: moving experts would save %.1f%% on these very requests, less than the "
+                "%.1f%% asked for",
+                gain, options_.leastGain * 100);
             if (!domainsKnown()) {
                 settle(made, first.homes);
                 made.reason += "; homes are chosen for the domains of this recording";
@@ -99,8 +100,10 @@ class Replanning {
         for (uint32_t layer = 0; layer < current_.shape.layers; ++layer)
             if (best.placed[layer]) lay(layer, *best.placed[layer], made.plan.layers[layer]);
         made.layersChanged = best.layersChanged();
-        made.reason = absl::StrFormat("saves %.1f%% in %d of %d layers", gain, made.layersChanged,
-                                      current_.shape.layers);
+        made.reason = absl::StrFormat(
+            "saves %.1f%% of what it minimises on the requests it was made from, in %d of %d "
+            "layers",
+            gain, made.layersChanged, current_.shape.layers);
         settle(made, best.homes);
         return made;
     }
