@@ -77,7 +77,7 @@ TEST_F(Rolling, responsesAreReadAsTheyCome) {
     EXPECT_THAT(look(), IsEmpty());
     fs::rename(dir_ / "r.jsonl", dir_ / "r.jsonl.1");
     write("r.jsonl.1", one.substr(10) + "{\"choices\": 7}\n" + one, true);
-    write("r.jsonl", one);
+    write("r.jsonl", " " + one);  // another line, as that of an engine with another id
     std::vector<std::string> said = look();
     std::sort(said.begin(), said.end());
     ASSERT_EQ(said.size(), 4u);
@@ -87,6 +87,36 @@ TEST_F(Rolling, responsesAreReadAsTheyCome) {
     EXPECT_EQ(said[3], "r.jsonl.1 3 tokens");
     write("r.jsonl", samples::npyResponse() + "\n");  // cut and written anew: same inode
     EXPECT_THAT(look(), ElementsAre("r.jsonl 3 tokens"));
+}
+
+TEST_F(Rolling, whatWasReadIsKnownByItsContent) {
+    folder_.describe({});
+    write("a.jsonl", samples::requestLines());
+    write("b.pt", statDump());
+    EXPECT_EQ(look(true).size(), 2u);
+    const auto later = fs::last_write_time(dir_ / "a.jsonl") + std::chrono::hours(1);
+    for (const char* name : {"a.jsonl", "b.pt"}) fs::last_write_time(dir_ / name, later);
+    fs::copy_file(dir_ / "a.jsonl", dir_ / "copy.jsonl");
+    fs::copy_file(dir_ / "b.pt", dir_ / "copy.pt");
+    EXPECT_THAT(look(true), IsEmpty()) << "touched and copied";
+    fs::remove(dir_ / "a.jsonl");
+    look(true);
+    fs::copy_file(dir_ / "copy.jsonl", dir_ / "back.jsonl");
+    EXPECT_THAT(look(true), IsEmpty()) << "though the first one is gone";
+    write("copy.jsonl", samples::countLines());
+    EXPECT_EQ(look(true).size(), 1u) << "another content under the name";
+}
+
+TEST_F(Rolling, aResponseThatWasReadInAnotherFileIsNotReadAgain) {
+    const std::string one = samples::vllmResponse() + "\n";
+    write("r.jsonl", one + one);
+    EXPECT_THAT(look(), ElementsAre("r.jsonl 6 tokens"));
+    fs::copy_file(dir_ / "r.jsonl", dir_ / "copy.jsonl");
+    fs::last_write_time(dir_ / "r.jsonl",
+                        fs::last_write_time(dir_ / "r.jsonl") + std::chrono::hours(1));
+    EXPECT_THAT(look(), IsEmpty());
+    write("copy.jsonl", " " + one, true);
+    EXPECT_THAT(look(), ElementsAre("copy.jsonl 3 tokens")) << "the new line alone";
 }
 
 TEST_F(Rolling, ranksOfOneTimeAreOneDumpAndTheNextIsAnother) {

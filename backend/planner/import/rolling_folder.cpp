@@ -2,9 +2,11 @@
 #include "backend/planner/import/rolling_folder.h"
 
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <regex>
 #include <set>
 #include <string_view>
@@ -60,6 +62,17 @@ Files inMemory(const std::string& name, std::string_view bytes) {
 }
 
 }  // namespace
+
+uint64_t RollingFolder::Contents::add(uint64_t hash, uint64_t reading) {
+    const auto [it, isNew] = readingOf_.try_emplace(hash, reading);
+    if (!isNew) return it->second;
+    oldest_.push_back(hash);
+    if (oldest_.size() > kMostContents) {
+        readingOf_.erase(oldest_.front());
+        oldest_.pop_front();
+    }
+    return reading;
+}
 
 RollingFolder::RollingFolder(fs::path folder, const ImportOptions& options)
     : folder_(std::move(folder)) {
@@ -162,20 +175,58 @@ absl::StatusOr<Recording> RollingFolder::read(const Dump& dump) const {
     return importRanks(names, filesOf(folder_, options_.mostBytes), options_);
 }
 
-bool RollingFolder::takeLines(const std::string& name, std::string_view text, uint64_t line,
-                              const Take& take) const {
-    auto recording = importFile("r.jsonl", inMemory("r.jsonl", text), options_);
-    if (recording.ok()) {
-        recording->source = concat((folder_ / name).string(), " from line ", line);
-        return take(name, std::move(recording));
+std::vector<uint64_t> RollingFolder::contentsOf(const std::vector<File>& files) const {
+    constexpr size_t kPiece = 1 << 20;
+    uint64_t left = options_.mostBytes;
+    std::vector<uint64_t> made;
+    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
+                                                                        &XXH3_freeState);
+    for (const File& file : files) {
+        XXH3_64bits_reset(hash.get());
+        for (uint64_t at = 0;;) {
+            const auto bytes = bytesOf(folder_ / file.name, at, kPiece);
+            if (!bytes.ok() || bytes->size() > left) return {};
+            if (bytes->empty()) break;
+            XXH3_64bits_update(hash.get(), bytes->data(), bytes->size());
+            at += bytes->size();
+            left -= bytes->size();
+        }
+        made.push_back(XXH3_64bits_digest(hash.get()));
     }
-    // One that is bad does not spoil the others.
+    return made;
+}
+
+bool RollingFolder::takeLines(const std::string& name, std::string_view text, const Known& from,
+                              uint64_t line, const Take& take) {
+    const auto nextOf = [](std::string_view& rest) {
+        const size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
+        const std::string_view one = rest.substr(0, end);
+        rest.remove_prefix(end);
+        return one;
+    };
+    const auto isBlank = [](std::string_view one) {
+        return one.find_first_not_of(" \t\r\n") == std::string_view::npos;
+    };
+    const auto cameBefore = [&](std::string_view one) {
+        return lines_.add(XXH3_64bits(one.data(), one.size()), from.reading) != from.reading;
+    };
+    bool again = false, isNew = false;
+    for (std::string_view rest = text; !rest.empty();)
+        if (const std::string_view one = nextOf(rest); !isBlank(one))
+            (cameBefore(one) ? again : isNew) = true;
+    if (!isNew) return true;
+    if (!again) {
+        auto recording = importFile("r.jsonl", inMemory("r.jsonl", text), options_);
+        if (recording.ok()) {
+            recording->source = concat((folder_ / name).string(), " from line ", line);
+            return take(name, std::move(recording));
+        }
+    }
+    // One that is bad, or was read before, does not spoil the others.
     while (!text.empty()) {
-        const size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
-        const std::string_view one = text.substr(0, end);
-        text.remove_prefix(end);
+        const std::string_view one = nextOf(text);
         ++line;
-        if (one.find_first_not_of(" \t\r\n") == std::string_view::npos) continue;
+        if (isBlank(one) || cameBefore(one)) continue;
         auto alone = importFile("r.jsonl", inMemory("r.jsonl", one), options_);
         const std::string place = concat((folder_ / name).string(), " line ", line);
         if (alone.ok())
@@ -188,7 +239,7 @@ bool RollingFolder::takeLines(const std::string& name, std::string_view text, ui
     return true;
 }
 
-bool RollingFolder::readLines(const File& file, Known& known, const Take& take) const {
+bool RollingFolder::readLines(const File& file, Known& known, const Take& take) {
     while (known.at < file.state.first) {
         auto text = bytesOf(folder_ / file.name, known.at, kMostLine);
         if (!text.ok()) return take(file.name, text.status());
@@ -209,7 +260,7 @@ bool RollingFolder::readLines(const File& file, Known& known, const Take& take) 
         known.at += text->size();
         known.line += static_cast<uint64_t>(std::count(text->begin(), text->end(), '\n'));
         const bool skipped = std::exchange(known.skips, false);
-        if (!skipped && !takeLines(file.name, *text, line, take)) return false;
+        if (!skipped && !takeLines(file.name, *text, known, line, take)) return false;
     }
     return true;
 }
@@ -230,6 +281,7 @@ bool RollingFolder::asLines(const File& file, bool same, const Take& take, bool&
         known.lines = true;
     }
     if (known.head.empty()) known.head = begin->substr(0, kHead);
+    if (known.reading == 0) known.reading = ++readings_;
     stop = !readLines(file, known, take);
     known.read = file.state;
     return true;
@@ -263,7 +315,14 @@ absl::Status RollingFolder::look(const Take& take, bool settled) {
         for (const File& file : unread.files) known_[file.identity].read = file.state;
         // A rank that comes late is one more dump; a folder is read as a whole.
         const Dump& whole = dump.folder ? dump : unread;
-        if (!take(whole.files[0].name, read(whole))) break;
+        const std::vector<uint64_t> contents = contentsOf(unread.files);
+        if (!contents.empty() && std::all_of(contents.begin(), contents.end(),
+                                             [&](uint64_t hash) { return files_.contains(hash); }))
+            continue;
+        auto recording = read(whole);
+        if (recording.ok())
+            for (const uint64_t hash : contents) files_.add(hash, 0);
+        if (!take(whole.files[0].name, std::move(recording))) break;
     }
     return absl::OkStatus();
 }
