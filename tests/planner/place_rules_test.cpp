@@ -154,5 +154,25 @@ TEST(PlaceRules, areReadFromOneWord) {
             << wrong;
 }
 
+TEST(PlaceRules, replicasOfAnExpertOnANodeArePartedOverItsGpus) {
+    Plan plan;
+    plan.shape.layers = 1;
+    plan.shape.experts = 4;
+    plan.shape.topK = 1;
+    plan.topology = flatTopology(2, 2);
+    plan.firstSlot = {0, 2, 4, 6, 8};
+    plan.layers = {{{0, 0, 1, 1, 2, 3, 2, 3}, {{0, {0, 1}, {0.75, 0.25, 0.25, 0.75}}}}};
+    Counts counts(1, 4);
+    for (uint32_t e = 0; e < 4; ++e) counts.row(0)[e] = 10;
+    partReplicas(plan, counts);
+    const std::vector<uint32_t>& at = plan.layers[0].expertOfSlot;
+    for (uint32_t gpu = 0; gpu < 4; ++gpu) EXPECT_NE(at[2 * gpu], at[2 * gpu + 1]) << gpu;
+    for (uint32_t slot = 0; slot < 4; ++slot) EXPECT_LT(at[slot], 2u) << "on its node";
+    EXPECT_TRUE(checkPlan(plan).ok()) << checkPlan(plan);
+    const Plan before = plan;
+    partReplicas(plan, counts);
+    EXPECT_EQ(plan, before) << "there is nothing left to part";
+}
+
 }  // namespace
 }  // namespace bulkhead::planner

@@ -136,9 +136,13 @@ Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOp
     how.goOn = [&watch] { return watch.goOn(); };
     if (told) how.onSearch = [&watch](double value) { watch.searched(value); };
     return {wanted.name,
-            finished([how, &topology](
-                         const RoutingView& view) { return solveJoint(view, topology, how); },
-                     options),
+            finished(
+                [how, &topology](const RoutingView& view) {
+                    auto plan = solveJoint(view, topology, how);
+                    if (plan.ok() && how.redundant > 0) partReplicas(*plan, countsOf(view));
+                    return plan;
+                },
+                options),
             wanted.sends, wanted.copies};
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "backend/planner/solve/link_costs.h"
 #include "backend/planner/solve/numbering.h"
+#include "backend/planner/solve/place_rules.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -42,6 +43,7 @@ absl::StatusOr<Plan> planFor(const RoutingView& view, const Topology& topology,
                              const PerDomainOptions& options) {
     auto plan = solveJoint(view, topology, options.joint);
     if (!plan.ok()) return plan;
+    if (options.joint.redundant > 0) partReplicas(*plan, countsOf(view));
     const CopyBytes bytes = copyBytes(plan->shape);
     plan->origin.bytesPerCopy = bytes.bytes;
     plan->origin.bytesAssumed = bytes.assumed;

@@ -174,6 +174,91 @@ class LayerFit {
     std::vector<uint32_t> holder_;    ///< [slot] instance, or kNone
 };
 
+/// The exchanges of partReplicas() in one layer.
+class ReplicaParting {
+  public:
+    ReplicaParting(const Plan& plan, LayerPlan& layer, std::span<const uint64_t> counts)
+        : plan_(plan),
+          layer_(layer),
+          first_(plan.firstSlot),
+          came_(layer.expertOfSlot.size()),
+          load_(plan.shape.experts, 0) {
+        std::iota(came_.begin(), came_.end(), 0);
+        for (uint32_t expert : layer.expertOfSlot) load_[expert] += 1;
+        for (size_t e = 0; e < load_.size(); ++e)
+            load_[e] = load_[e] > 0 ? static_cast<double>(counts[e]) / load_[e] : 0;
+    }
+
+    void run() {
+        bool changed = false;
+        for (uint32_t gpu = 0; gpu + 1 < first_.size(); ++gpu)
+            for (uint32_t slot = first_[gpu]; slot < first_[gpu + 1]; ++slot)
+                if (holds(gpu, expertAt(slot), slot)) changed = part(gpu, slot) || changed;
+        if (changed) followInDispatch();
+    }
+
+  private:
+    uint32_t expertAt(uint32_t slot) const { return layer_.expertOfSlot[slot]; }
+
+    /// In another slot than `except`.
+    bool holds(uint32_t gpu, uint32_t expert, uint32_t except) const {
+        for (uint32_t s = first_[gpu]; s < first_[gpu + 1]; ++s)
+            if (s != except && expertAt(s) == expert) return true;
+        return false;
+    }
+
+    double loadOf(uint32_t gpu) const {
+        double sum = 0;
+        for (uint32_t s = first_[gpu]; s < first_[gpu + 1]; ++s) sum += load_[expertAt(s)];
+        return sum;
+    }
+
+    bool part(uint32_t gpu, uint32_t slot) {
+        const uint32_t perNode = plan_.topology.gpusPerNode(), node = gpu / perNode;
+        const uint32_t expert = expertAt(slot);
+        uint32_t best = kNone;
+        double least = INFINITY;
+        for (uint32_t other = node * perNode; other < (node + 1) * perNode; ++other) {
+            if (other == gpu || holds(other, expert, kNone)) continue;
+            for (uint32_t s = first_[other]; s < first_[other + 1]; ++s) {
+                if (holds(gpu, expertAt(s), slot)) continue;
+                const double shift = load_[expert] - load_[expertAt(s)];
+                const double fuller = std::max(loadOf(gpu) - shift, loadOf(other) + shift);
+                if (fuller >= least) continue;
+                least = fuller;
+                best = s;
+            }
+        }
+        if (best == kNone) return false;
+        std::swap(layer_.expertOfSlot[slot], layer_.expertOfSlot[best]);
+        std::swap(came_[slot], came_[best]);
+        return true;
+    }
+
+    void followInDispatch() {
+        std::vector<uint32_t> now(came_.size());
+        for (uint32_t slot = 0; slot < came_.size(); ++slot) now[came_[slot]] = slot;
+        for (Dispatch& dispatch : layer_.dispatch) {
+            const size_t count = dispatch.slots.size();
+            std::vector<std::pair<uint32_t, size_t>> order;
+            for (size_t i = 0; i < count; ++i) order.emplace_back(now[dispatch.slots[i]], i);
+            std::sort(order.begin(), order.end());
+            const auto before = dispatch.weights;
+            for (size_t i = 0; i < count; ++i) {
+                dispatch.slots[i] = order[i].first;
+                for (size_t at = 0; at < before.size(); at += count)
+                    dispatch.weights[at + i] = before[at + order[i].second];
+            }
+        }
+    }
+
+    const Plan& plan_;
+    LayerPlan& layer_;
+    const std::vector<uint32_t>& first_;
+    std::vector<uint32_t> came_;  ///< [slot] in which its replica was before
+    std::vector<double> load_;    ///< [expert] of each of its replicas
+};
+
 }  // namespace
 
 absl::StatusOr<PlaceRule> parsePlaceRule(std::string_view text, bool pins) {
@@ -250,6 +335,11 @@ absl::Status honourPlaceRules(Plan& plan, std::span<const PlaceRule> rules, cons
         if (auto status = LayerFit(made, layer, rules, counts).fit(); !status.ok()) return status;
     plan = std::move(made);
     return absl::OkStatus();
+}
+
+void partReplicas(Plan& plan, const Counts& counts) {
+    for (uint32_t layer = 0; layer < plan.shape.layers; ++layer)
+        ReplicaParting(plan, plan.layers[layer], counts.row(layer)).run();
 }
 
 }  // namespace bulkhead::planner

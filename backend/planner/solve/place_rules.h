@@ -50,4 +50,10 @@ struct PlaceRule {
 [[nodiscard]] absl::Status honourPlaceRules(Plan& plan, std::span<const PlaceRule> rules,
                                             const Counts& counts);
 
+/// Exchanges experts between the GPUs of a node so that no GPU holds two replicas of one expert,
+/// which are worth no more than one, where another GPU of the node can take one; of several
+/// exchanges the one that leaves the fuller of the two GPUs emptiest, when load (`counts`) splits
+/// evenly over replicas. Nodes keep their experts, replicas their shares in dispatch.
+void partReplicas(Plan& plan, const Counts& counts);
+
 }  // namespace bulkhead::planner
