@@ -185,8 +185,8 @@ class Watching {
             replan.reason = absl::StrFormat("%s; experts move in %d of %d layers", saving.text(),
                                             replan.layersChanged, replan.plan.shape.layers);
         else if (replan.changes)
-            replan.reason = absl::StrFormat("kept: %s; %.1f%% less is asked for", saving.text(),
-                                            kLeastSaving * 100);
+            replan.reason =
+                absl::StrFormat("%s; %.1f%% less is asked for", saving.text(), kLeastSaving * 100);
         const std::string& out = arguments_.plan.out;
         if (pays && !out.empty()) {
             replan.plan.origin.reason = replan.reason;

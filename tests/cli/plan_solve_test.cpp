@@ -12,6 +12,8 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -106,6 +108,36 @@ TEST_F(SolveVerbs, domainsWithLikeNamesGetAFileEach) {
         ASSERT_TRUE(json.ok()) << name;
         ASSERT_EQ((*json)["homes"].size(), 1u) << name;
         EXPECT_EQ((*json)["homes"][0]["domain"], domain) << name;
+    }
+}
+
+TEST_F(SolveVerbs, aRouterThatTakesAnyReplicaFindsOneOfAnExpertOnAGpu) {
+    std::ofstream out(routing_);
+    out << R"({"routing": {"model": "m", "layers": 1, "experts": 16, "top_k": 2}})"
+        << "\n";
+    for (int r = 0; r < 24; ++r) {
+        model::Json tokens = model::Json::array();
+        for (int t = 0; t < 20; ++t) {
+            const int n = (r * 20 + t) * 7919 % 1009, first = std::min(n % 8, n / 8 % 8);
+            tokens.push_back({{first + r % 2 * 8, (first + 1 + n % 3) % 8 + r % 2 * 8}});
+        }
+        out << model::Json{{"experts", tokens}, {"domain", r % 2 ? "b" : "a"}}.dump() << "\n";
+    }
+    out.close();
+    const Said said =
+        typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
+                  "--redundant", "8", "--router", "uniform", "--effort", "0.1", "--out", plan_});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    std::ifstream in(plan_);
+    const auto json = model::parseJson(std::string{std::istreambuf_iterator<char>(in), {}});
+    ASSERT_TRUE(json.ok());
+    const auto firstSlot = (*json)["first_slot"].get<std::vector<size_t>>();
+    const auto experts = (*json)["layers"][0]["expert_of_slot"].get<std::vector<uint32_t>>();
+    ASSERT_EQ(experts.size(), 24u);
+    for (size_t gpu = 0; gpu + 1 < firstSlot.size(); ++gpu) {
+        const std::set<uint32_t> held(experts.begin() + static_cast<ptrdiff_t>(firstSlot[gpu]),
+                                      experts.begin() + static_cast<ptrdiff_t>(firstSlot[gpu + 1]));
+        EXPECT_EQ(held.size(), firstSlot[gpu + 1] - firstSlot[gpu]) << "GPU " << gpu;
     }
 }
 
