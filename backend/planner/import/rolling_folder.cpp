@@ -210,23 +210,21 @@ bool RollingFolder::takeLines(const std::string& name, std::string_view text, co
     const auto cameBefore = [&](std::string_view one) {
         return lines_.add(XXH3_64bits(one.data(), one.size()), from.reading) != from.reading;
     };
-    bool again = false, isNew = false;
+    // A copy holds nothing new; the same request may well come again among others.
+    bool isNew = false;
     for (std::string_view rest = text; !rest.empty();)
-        if (const std::string_view one = nextOf(rest); !isBlank(one))
-            (cameBefore(one) ? again : isNew) = true;
+        if (const std::string_view one = nextOf(rest); !isBlank(one)) isNew |= !cameBefore(one);
     if (!isNew) return true;
-    if (!again) {
-        auto recording = importFile("r.jsonl", inMemory("r.jsonl", text), options_);
-        if (recording.ok()) {
-            recording->source = concat((folder_ / name).string(), " from line ", line);
-            return take(name, std::move(recording));
-        }
+    auto recording = importFile("r.jsonl", inMemory("r.jsonl", text), options_);
+    if (recording.ok()) {
+        recording->source = concat((folder_ / name).string(), " from line ", line);
+        return take(name, std::move(recording));
     }
-    // One that is bad, or was read before, does not spoil the others.
+    // One that is bad does not spoil the others.
     while (!text.empty()) {
         const std::string_view one = nextOf(text);
         ++line;
-        if (isBlank(one) || cameBefore(one)) continue;
+        if (isBlank(one)) continue;
         auto alone = importFile("r.jsonl", inMemory("r.jsonl", one), options_);
         const std::string place = concat((folder_ / name).string(), " line ", line);
         if (alone.ok())
