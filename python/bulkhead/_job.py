@@ -22,7 +22,8 @@ from torch import distributed
 from . import _device, _ends, _library
 from ._library import Library
 from ._local import Local
-from ._state import JobError, Marks, State, _leaves, beside, is_apart, is_sharded, local_of, view_of
+from ._state import JobError, Marks, State, _leaves, beside, is_apart, is_sharded, local_of, same_bits, \
+    view_of
 from ._stream import Stream, is_stream
 from ._workers import Batch, Workers, seed_sample
 
@@ -428,6 +429,7 @@ class Job:
         self._unmarked: List[Tuple[int, int]] = []
         self._marked: Deque[Tuple[Any, List[Tuple[int, int]]]] = collections.deque()
         self._final = [False] * len(state.trained)
+        self._buffers_written = False
         self._weights, self._left = Marks(), Marks()  # parameters as a step begins; gradients as they leave
         self._model_name = type(model).__name__
         self._parameters = sum(p.numel() for p in model.parameters())
@@ -678,7 +680,7 @@ class Job:
             begin += -(-value.numel() // 16) * 16
 
     def _begin_gradient(self) -> None:
-        if self._step_one() or self._reduced:
+        if self._step_one() or self._reduced or self._buffers_written:
             self._buffers_before = [(name, value, value.clone()) for name, value in self._state.buffers()]
         self._unmarked.clear()
         self._marked.clear()
@@ -689,7 +691,8 @@ class Job:
         self._final = [False] * len(self._final)
         self._final_from_here = False
         self._lend_gradients()
-        self._values = [p._version for p in self._state.trained]
+        self._values = [p._version for p in self._state.parameters]
+        self._buffer_values = [value._version for _, value in self._state.buffers()]
         self._weights.begin()
         self._left.begin()
         for at, p in enumerate(self._state.trained):
@@ -708,9 +711,9 @@ class Job:
 
     def _untouched(self, number: int) -> None:
         """Nobody but the loop changes parameters and gradients of a step. JobError."""
-        trained = self._state.trained
-        if self._values != [p._version for p in trained]:
-            self._refuse_update(number, "a parameter")
+        for p, before in zip(self._state.parameters, self._values):
+            if p._version != before:
+                self._refuse_update(number, self._state.name_of(p))
         if self._kept != self._state.optimizer_marks():
             name = self._state.optimizer_change(self._kept)
             raise JobError(f"step {number}: {name} changed in the body of the loop, which a replica that catches up "
@@ -798,10 +801,12 @@ class Job:
         self._untouched(step.number)
         self._unchanged(step.number)
         for name, value, before in self._buffers_before:
-            if not self._reduced and not torch.equal(value, before):
+            if not self._reduced and not same_bits(value, before):
                 raise JobError(f"buffer {name} changes in the forward pass, differently on each replica; "
                                "register(buffers=\"reduced\") makes it the mean over all replicas, or make it "
                                "persistent=False")
+        # What was written may be what was there: the next step compares.
+        self._buffers_written |= self._buffer_values != [value._version for _, value in self._state.buffers()]
         self._offer_buffers(sum(tokens))
         self._buffers_before = []
         for at, final in enumerate(self._final):

@@ -11,7 +11,7 @@ import copy
 import ctypes
 import inspect
 import struct
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -54,8 +54,9 @@ def alike(local: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 class Marks:
     """Tells whether tensors changed: by sums of their bits, which see what torch's own count of changes does
-    not (p.data, NumPy, a pointer). All of them in a process's first steps, which is when most loops show
-    what they do, then a sixteenth in turn, since they read all memory twice."""
+    not (p.data, NumPy, a pointer), however a tensor lies in memory, but not values that swap places or signs.
+    All of them in a process's first steps, which is when most loops show what they do, then a sixteenth in
+    turn, since they read all memory twice."""
 
     _WHOLE_STEPS = 2
     _TURNS = 16
@@ -87,6 +88,11 @@ class Marks:
     @staticmethod
     def _mark(tensor: torch.Tensor) -> torch.Tensor:
         return local_of(tensor).detach().view(torch.int32).sum(dtype=torch.int32)  # 16 times as fast as in 64 bits
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal, a NaN to itself too."""
+    return torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
@@ -312,7 +318,7 @@ class State:
             p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         if not self.trained:
             raise JobError("the optimizer has no parameter that requires a gradient")
-        parameters = list(model.parameters())
+        self.parameters = parameters = list(model.parameters())
         self._are_sharded = any(is_sharded(p) for p in parameters)
         self._slots: List[Any] = []
         for p in parameters:
@@ -331,7 +337,7 @@ class State:
             self.bytes += -(-slot.bytes // _ALIGN) * _ALIGN
             if at < len(parameters):
                 self.parameter_bytes = self.bytes
-        self._kept_buffers = self._persistent_buffers()
+        self._kept_buffers = {key for name, value in self._persistent_buffers() for key in (name, id(value))}
 
     def _add(self, slot: Any, kind: str, path: List[Any]) -> None:
         slot.kind, slot.path = kind, path
@@ -414,8 +420,8 @@ class State:
         if self._optimizer.state is not self._optimizer_state:
             raise JobError(f"{type(self._optimizer).__name__}.load_state_dict() after register() put another state in "
                            "place of the job's; load it before register()")
-        for name in self._persistent_buffers():
-            if name not in self._kept_buffers:
+        for name, value in self._persistent_buffers():
+            if name not in self._kept_buffers and id(value) not in self._kept_buffers:
                 raise JobError(f"buffer {name} was added after register(), where no checkpoint and no joiner has it; "
                                "add it (prune, say) before register(), or with persistent=False")
         if self._are_sharded:  # fully_shard() puts whole ones in their place while it computes
@@ -426,10 +432,10 @@ class State:
                                "trains; write into it (with torch.no_grad(): p.copy_(...)), or replace it before "
                                "register()")
 
-    def _persistent_buffers(self) -> Set[str]:
-        return {f"{module}.{name}" if module else name for module, of in self._model.named_modules()
+    def _persistent_buffers(self) -> List[Tuple[str, torch.Tensor]]:
+        return [(f"{module}.{name}" if module else name, value) for module, of in self._model.named_modules()
                 for name, value in of._buffers.items()
-                if value is not None and name not in of._non_persistent_buffers_set}
+                if value is not None and name not in of._non_persistent_buffers_set]
 
     def optimizer_marks(self) -> List[Any]:
         """They differ when the optimizer's options or its state were changed."""

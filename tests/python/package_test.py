@@ -631,6 +631,44 @@ class LoopTest(unittest.TestCase):
         self.assertIn("changed after it had left", str(caught.exception))
         self.assertLessEqual(len(seen), 5 + 16)
 
+    def test_a_frozen_parameter_that_changes_in_the_loop_is_named(self):
+        model = torch.nn.Sequential(torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False))
+        model[0].weight.requires_grad_(False)
+        job, said, model, data = job_of([[(0, 0, 4)]], model)
+        with self.assertRaises(JobError) as caught:
+            for step in job:
+                for x in step.batches(data, 4):
+                    step.backward(model(x).mean())
+                with torch.no_grad():
+                    model[0].weight.mul_(0.9)  # an average of weights, say
+        self.assertIn("parameter 0.weight changed in the body of the loop", str(caught.exception))
+
+    def test_a_buffer_that_changes_in_a_later_step_is_named(self):
+        class Late(torch.nn.Linear):
+            def __init__(self):
+                super().__init__(1, 1, bias=False)
+                self.register_buffer("seen", torch.full((2,), float("nan")))  # equal to itself all the same
+
+        job, said, model, data = job_of([[(0, 4 * at, 4 * at + 4)] for at in range(8)], Late())
+        seen = []
+        with self.assertRaises(JobError) as caught:
+            for step in job:
+                seen.append(step.number)
+                for x in step.batches(data, 4):
+                    step.backward(model(x).mean())
+                model.seen.copy_(model.seen.clone() if len(seen) < 4 else torch.tensor([len(seen), 0.0]))
+        self.assertIn("buffer seen changes in the forward pass", str(caught.exception))
+        self.assertEqual(len(seen), 4)
+
+    def test_a_module_that_is_wrapped_after_register_keeps_its_buffers(self):
+        job, said, model, data = job_of([[(0, 0, 4)], [(0, 4, 8)]], torch.nn.Sequential(torch.nn.BatchNorm1d(1)),
+                                        buffers="reduced")
+        model[0] = torch.nn.Sequential(model[0])
+        for step in job:
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+        self.assertEqual(len(said.figures), 2)
+
     def test_a_buffer_that_is_added_in_the_loop_is_refused(self):
         job, said, model, data = job_of([[(0, 0, 4)], [(0, 4, 8)]])
         model.register_buffer("table", torch.zeros(3, device=device), persistent=False)
