@@ -713,7 +713,7 @@ class Job:
         """Nobody but the loop changes parameters and gradients of a step. JobError."""
         for p, before in zip(self._state.parameters, self._values):
             if p._version != before:
-                self._refuse_update(number, self._state.name_of(p))
+                raise JobError(self._update_refused(number, self._state.name_of(p)))
         if self._kept != self._state.optimizer_marks():
             name = self._state.optimizer_change(self._kept)
             raise JobError(f"step {number}: {name} changed in the body of the loop, which a replica that catches up "
@@ -724,22 +724,28 @@ class Job:
                            "itself, and adds up what backward() gives: remove zero_grad(), and clip in "
                            "register(before_update=...)")
 
-    def _refuse_update(self, number: int, what: str) -> None:
-        raise JobError(f"step {number}: {what} changed in the body of the loop, where a replica that catches "
-                       "up does not come by; the update is made between two steps: remove optimizer.step(), change "
-                       "parameters in before_update, and try other weights (an average of them, say) in a copy of "
-                       "the model")
+    @staticmethod
+    def _update_refused(number: int, what: str) -> str:
+        return (f"step {number}: {what} changed in the body of the loop, where a replica that catches "
+                "up does not come by; the update is made between two steps: remove optimizer.step(), change "
+                "parameters in before_update, and try other weights (an average of them, say) in a copy of "
+                "the model")
 
     def _unchanged(self, number: int) -> None:
-        """As _untouched(), at the body's end and of changes that torch does not count. JobError."""
+        """As _untouched(), at the body's end and of changes that torch does not count. RuntimeError, since memory
+        that fails makes them too, and a restart helps there."""
         trained = self._state.trained
+        fails = "; where the program does no such thing, memory of this node fails"
         changed = self._weights.changed(trained)
         if changed is not None:
-            self._refuse_update(number, self._state.name_of(trained[changed]))
-        changed = self._left.changed([p.grad for p in trained])
-        if changed is not None:
-            raise JobError(f"step {number}: the gradient of {self._state.name_of(trained[changed])} changed after it had "
-                           "left for the other replicas; clip it, or change it, in register(before_update=...)")
+            raise RuntimeError(self._update_refused(number, self._state.name_of(trained[changed])) + fails)
+        gradients = [p.grad for p in trained]
+        changed = self._left.changed(gradients)
+        # What is not finite is the exchange's to find.
+        if changed is not None and (gradients[changed] is None or bool(gradients[changed].isfinite().all())):
+            raise RuntimeError(f"step {number}: the gradient of {self._state.name_of(trained[changed])} changed after it "
+                               "had left for the other replicas; clip it, or change it, in "
+                               f"register(before_update=...){fails}")
 
     def _step_one(self) -> bool:
         return not hasattr(self, "_buffers_before")
