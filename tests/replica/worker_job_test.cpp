@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real worker processes, two replicas of two shards, under the coordinator machine.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -36,6 +38,25 @@ class WorkerJob : public ::testing::Test {
     std::string folder_;
     model::JobSpec spec_;
 };
+
+/// Of an agent that is gone, say: lines are lost, the worker goes on.
+TEST_F(WorkerJob, aPipeThatNobodyReadsHoldsUpNobody) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const int holds = ::fcntl(ends[1], F_GETPIPE_SZ);
+    ASSERT_EQ(::write(ends[1], std::string(static_cast<size_t>(holds), 'x').data(), holds), holds);
+    const pid_t worker = ::fork();
+    if (worker == 0) {
+        ::dup2(ends[1], STDERR_FILENO);
+        ::alarm(60);  // it would wait for ever
+        ::execl(BULKHEAD_WORKER, BULKHEAD_WORKER, "--no-such-option", nullptr);
+        ::_exit(127);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(worker, &status, 0), worker);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << status;
+    for (const int fd : ends) ::close(fd);
+}
 
 TEST_F(WorkerJob, learnsInParity) {
     MiniJob job(spec_, folder_);

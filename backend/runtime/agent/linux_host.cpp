@@ -92,25 +92,25 @@ class LinuxHost::Process final : public HostProcess {
                                    });
             if (!reader.ok()) return reader.status();
             output_[isStderr] = std::make_unique<OutputReader>(*std::move(reader));
+            pipes_[isStderr] = pipe;
         }
-        pipe_ = path + ".out";
-        errPipe_ = path + ".err";
         return absl::OkStatus();
     }
 
     absl::Status launch(const StartRank& command) {
         auto life = LifeLock::create();
         std::vector<std::string> environment = command.environment;
-        environment.push_back(absl::StrCat(kPipeVariable, "=", fileNumber(pipe_)));
+        environment.push_back(absl::StrCat(kPipeVariable, "=", fileNumber(pipes_[0])));
         const auto secrets = secretsPipe(command.secrets);
         if (!secrets.ok()) return secrets.status();
         // The reader's own descriptors do not block, and would make writes of the program fail.
-        const std::array<UniqueFd, 2> prints{OutputReader::openToPrint(pipe_),
-                                             OutputReader::openToPrint(errPipe_)};
-        for (const UniqueFd& fd : prints)
-            if (!fd.valid())
+        std::array<UniqueFd, 2> prints;
+        for (size_t i = 0; i < prints.size(); ++i) {
+            prints[i] = OutputReader::openToPrint(pipes_[i]);
+            if (!prints[i].valid())
                 return absl::UnavailableError(
-                    absl::StrCat("cannot open the pipe ", pipe_, ": ", std::strerror(errno)));
+                    absl::StrCat("cannot open the pipe ", pipes_[i], ": ", std::strerror(errno)));
+        }
         auto pid = runtime::launch({command.argv, std::move(environment), prints[0].get(),
                                     prints[1].get(), life.ok() ? life->fd() : -1, secrets->get(),
                                     command.directory, host_.inherited_});
@@ -195,8 +195,7 @@ class LinuxHost::Process final : public HostProcess {
     LinuxHost& host_;
     const RankProcess id_;
     const ProcessWatcher watcher_;
-    std::string pipe_;     ///< of its standard output
-    std::string errPipe_;  ///< of its standard error
+    std::array<std::string, 2> pipes_;  ///< of its standard output and error
     int32_t pid_ = 0;
     uint64_t startTime_ = 0;
     UniqueFd handle_;

@@ -32,9 +32,10 @@ bool OutputReader::drain(MonoNs now) {
 
 void OutputReader::finish(MonoNs now) {
     // No longer than a full pipe takes: a child of the process may print on.
-    for (size_t i = 0; i <= kPipeBytes / kReadAtOnce && drain(now);) ++i;
+    size_t left = kPipeBytes / kReadAtOnce + 1;
+    while (left > 0 && drain(now)) --left;
     if (!line_.empty()) emit(now);
-    // What a process prints last says why it ended, however much it printed before.
+    // The last line says why the process ended, however much it printed before.
     if (dropped_ > 0) onLine_(std::move(lastDropped_), std::exchange(dropped_, 0) - 1);
 }
 

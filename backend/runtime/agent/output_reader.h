@@ -24,7 +24,8 @@ class OutputReader {
                                              OnLine onLine);
 
     /// The end for the process. Its writes wait while the pipe is full, as a program and what it
-    /// starts expect; it holds a megabyte, where the kernel lets it, for a while without an agent.
+    /// starts expect; it holds 256 KiB, where the kernel lets it, for a while without an agent. (A
+    /// user's pipes may hold 64 MiB by default, and there are two for a rank.)
     /// Not valid: errno says why.
     static UniqueFd openToPrint(const std::string& pipePath);
 
@@ -38,7 +39,7 @@ class OutputReader {
     void finish(MonoNs now);
 
   private:
-    static constexpr size_t kPipeBytes = 1 << 20, kReadAtOnce = 64 << 10;
+    static constexpr size_t kPipeBytes = 256 << 10, kReadAtOnce = 64 << 10;
 
     OutputReader(UniqueFd fd, uint32_t linesPerSecond, OnLine onLine)
         : fd_(std::move(fd)), linesPerSecond_(linesPerSecond), onLine_(std::move(onLine)) {}
