@@ -103,7 +103,7 @@ class FleetMap final : public QWidget {
     const QImage& tile(int column, int row);
     QImage paintTile(const QRect& area) const;
     void paintBlock(QPainter& painter, QImage& image, uint32_t replica, const QRect& area) const;
-    /// Where a block's title is; of a strip as wide, where it is in that.
+    /// The place of a title in its block, or in a strip as wide as that.
     QRect titleOf(const QRect& block) const;
     int titleBand() const { return layout_.at(level_).blockTitle + Space::kHalf; }
     /// The title of a block that begins above or left of what is in sight stays at its edge, on

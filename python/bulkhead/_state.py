@@ -69,12 +69,10 @@ class Marks:
         self._marks.clear()
         self._steps += 1
 
-    def watches(self, at: int) -> bool:
-        """In this step, tensor number `at`."""
-        return self._steps <= self._WHOLE_STEPS or at % self._TURNS == self._steps % self._TURNS
-
     def keep(self, at: int, tensor: Optional[torch.Tensor]) -> None:
-        if tensor is not None and self.watches(at):
+        """Tensor number `at` as it is, when this step watches it."""
+        watched = self._steps <= self._WHOLE_STEPS or at % self._TURNS == self._steps % self._TURNS
+        if tensor is not None and watched:
             self._marks[at] = self._mark(tensor)
 
     def changed(self, tensors: Sequence[Optional[torch.Tensor]]) -> Optional[int]:

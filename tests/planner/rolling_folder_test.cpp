@@ -117,6 +117,8 @@ TEST_F(Rolling, aResponseThatWasReadInAnotherFileIsNotReadAgain) {
     EXPECT_THAT(look(), IsEmpty());
     write("copy.jsonl", " " + one, true);
     EXPECT_THAT(look(), ElementsAre("copy.jsonl 3 tokens")) << "the new line alone";
+    write("more.jsonl", one + "  " + one);
+    EXPECT_THAT(look(), ElementsAre("more.jsonl 6 tokens")) << "a request that came again";
 }
 
 TEST_F(Rolling, ranksOfOneTimeAreOneDumpAndTheNextIsAnother) {

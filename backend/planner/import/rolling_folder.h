@@ -30,7 +30,7 @@ inline constexpr size_t kMostContents = 100'000;
 /// (returned_routing.h). All but such lines are read when they have not changed since the look
 /// before, so that a file that is still being written is let alone. Files are known by their
 /// inode, and what was read by its content: a file that is renamed, touched or copied is not read
-/// again, nor is a line of responses that was read in another file. Hidden files and what is
+/// again, nor are lines of responses that were all read in other files. Hidden files and what is
 /// neither file nor folder are passed over. Remembers some bytes for each file that is there and a
 /// hash of each of the latest kMostContents files and lines. Thread: one.
 class RollingFolder {

@@ -235,7 +235,8 @@ class Choice {
     /// `fading`: the chosen plan's own.
     std::string reason(double fading) const {
         const size_t linear = points_.size() - 1;
-        const double now = isJoint(chosen_) ? figure(chosen_) / fading_ * fading : figure(chosen_);
+        const double now =
+            figureOf(points_[chosen_], options_.objective) * (isJoint(chosen_) ? fading : 1);
         const double was = figure(linear);
         return absl::StrFormat(
             "%s: %s; on requests not seen %s; node load %.2f of the mean, step %.3g ms padded "

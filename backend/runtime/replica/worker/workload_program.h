@@ -13,10 +13,10 @@
 #include "absl/status/statusor.h"
 #include "backend/common/threads.h"
 #include "backend/runtime/replica/corpus.h"
+#include "backend/runtime/replica/device_copy.h"
 #include "backend/runtime/replica/plugin_host.h"
 #include "backend/runtime/replica/replica_rank.h"
 #include "backend/runtime/replica/training_program.h"
-#include "backend/runtime/replica/device_copy.h"
 #include "bulkhead/device.h"
 #include "bulkhead/workload.h"
 
