@@ -73,6 +73,8 @@ std::string wrongWithTarget(const std::string& target) {
         const std::string path = target.substr(5);
         if (path.empty()) return "names no socket";
         if (path.size() >= 108) return "is longer than a socket's path may be (107 bytes)";
+        if (path.find(',') != path.npos)
+            return "has a comma, at which gRPC ends a socket's path; choose a folder without one";
         return "";
     }
     const size_t colon = target.rfind(':');
@@ -82,6 +84,22 @@ std::string wrongWithTarget(const std::string& target) {
         std::stoi(port) > 65535 || std::stoi(port) == 0)
         return "has no port between 1 and 65535";
     return "";
+}
+
+/// gRPC reads a socket's path as a part of a URI.
+std::string dialled(const std::string& target) {
+    if (target.rfind("unix:", 0) != 0) return target;
+    std::string path;
+    for (const char c : target) {
+        if (c != '%' && c != '?' && c != '#') {
+            path += c;
+            continue;
+        }
+        char hex[4];
+        std::snprintf(hex, sizeof hex, "%%%02X", static_cast<unsigned>(c));
+        path += hex;
+    }
+    return path;
 }
 
 bool isOfThisMachine(const std::string& target) {
@@ -170,7 +188,7 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
     // A daemon compresses nothing, and gRPC would inflate it before it looks at the size.
     args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
     args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
-    auto channel = grpc::CreateCustomChannel(options.target, credentials.value(), args);
+    auto channel = grpc::CreateCustomChannel(dialled(options.target), credentials.value(), args);
     return std::make_unique<Connection>(options, std::move(token), std::move(channel));
 }
 

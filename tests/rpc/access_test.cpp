@@ -184,6 +184,13 @@ TEST_F(AccessTest, ASocketLeftByAKilledDaemonIsTakenOver) {
     EXPECT_TRUE(greet("").ok());
 }
 
+TEST_F(AccessTest, ASocketsPathMayHaveWhatAUriHasForItself) {
+    service::ServerOptions options = unixOptions();
+    options.socket = dir_ + "/50%20#1 of? ü:.sock";
+    serve(std::move(options));
+    EXPECT_TRUE(greet("").ok());
+}
+
 TEST_F(AccessTest, ACallerOfAnotherApiVersionIsRefused) {
     serve(unixOptions());
     auto stub = v1::Server::NewStub(
@@ -225,7 +232,8 @@ TEST_F(AccessTest, AClientDoesNotWorkWithADaemonOfAnotherVersion) {
 }
 
 TEST(TargetTest, WhatIsNoAddressIsSaidAtOnce) {
-    for (const char* bad : {"", "unix:", "nowhere", "host:", "host:99999", "host:0", ":80"}) {
+    for (const char* bad :
+         {"", "unix:", "unix:/a,b", "nowhere", "host:", "host:99999", "host:0", ":80"}) {
         client::Options options;
         options.target = bad;
         const auto client = client::Client::open(options);
