@@ -54,9 +54,9 @@ def alike(local: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 class Marks:
     """Tells whether tensors changed: by sums of their bits, which see what torch's own count of changes does
-    not (p.data, NumPy, a pointer), however a tensor lies in memory, but not values that swap places or signs.
-    All of them in a process's first steps, which is when most loops show what they do, then a sixteenth in
-    turn, since they read all memory twice."""
+    not (p.data, NumPy, a pointer), however a tensor lies in memory, but not values that swap places. All of
+    them in a process's first steps, which is when most loops show what they do, then a sixteenth in turn,
+    since they read all memory twice."""
 
     _WHOLE_STEPS = 2
     _TURNS = 16
@@ -85,7 +85,12 @@ class Marks:
 
     @staticmethod
     def _mark(tensor: torch.Tensor) -> torch.Tensor:
-        return local_of(tensor).detach().view(torch.int32).sum(dtype=torch.int32)  # 16 times as fast as in 64 bits
+        bits = local_of(tensor).detach()
+        try:
+            bits = bits.view(torch.int64)  # by two: a sum of 32 bits does not see an even number of signs that turn
+        except RuntimeError:  # it does not lie in memory by two
+            bits = bits.view(torch.int32)
+        return bits.sum(dtype=bits.dtype)  # in its own type 16 times as fast as in another
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

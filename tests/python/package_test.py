@@ -589,6 +589,13 @@ class LoopTest(unittest.TestCase):
 
         self.wrong("the gradient of parameter weight changed after it had left", clamps)
 
+        def reverses(step, model, data):
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+            model.weight.grad.data.neg_()
+
+        self.wrong("the gradient of parameter weight changed after it had left", reverses)
+
         def another(step, model, data):
             for x in step.batches(data, 4):
                 step.backward(model(x).mean())
