@@ -74,21 +74,21 @@ class DeviceCopyTest : public ::testing::Test {
         const bulkhead_update update{sizeof update, 1, 0.1f, 1, 1, 1};
         ASSERT_EQ(api_->apply(workload_, gradient, &update), BULKHEAD_OK);
     }
-    uint64_t begin(std::vector<std::byte>* to) {
+    void begin(std::vector<std::byte>* to) {
         done_ = false;
-        return copy_->begin(
-            {bytes_,
-             [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
-                 return refuses_ ? BULKHEAD_OUT_OF_MEMORY
-                                 : api_->export_state_on(workload_, at, bytes, piece, stream);
-             },
-             [to](std::span<const std::byte> part) {
-                 to->insert(to->end(), part.begin(), part.end());
-             },
-             [this](const absl::Status& status) {
-                 status_ = status;
-                 done_ = true;
-             }});
+        copy_->begin({bytes_,
+                      [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
+                          return refuses_
+                                     ? BULKHEAD_OUT_OF_MEMORY
+                                     : api_->export_state_on(workload_, at, bytes, piece, stream);
+                      },
+                      [to](std::span<const std::byte> part) {
+                          to->insert(to->end(), part.begin(), part.end());
+                      },
+                      [this](const absl::Status& status) {
+                          status_ = status;
+                          done_ = true;
+                      }});
     }
 
     /// Of the state, as a rank takes it.
@@ -153,17 +153,47 @@ TEST_F(DeviceCopyTest, eachIsTheStateOfItsStepBitForBit) {
     }
 }
 
-TEST_F(DeviceCopyTest, theyAreMadeOneBehindTheOtherAndEachCanBeAwaited) {
+TEST_F(DeviceCopyTest, theyAreMadeOneBehindTheOther) {
     std::vector<std::byte> first, second;
-    copy_->await(0);
     copy_->await();
-    const uint64_t one = begin(&first);
-    const uint64_t two = begin(&second);
-    EXPECT_EQ(two, one + 1);
-    copy_->await(one);
+    begin(&first);
+    begin(&second);
+    copy_->await();
     EXPECT_EQ(first, exported());
-    copy_->await();
     EXPECT_EQ(second, exported());
+}
+
+TEST_F(DeviceCopyTest, oneThatIsGivenUpEndsAtItsNextPartAndSaysSo) {
+    std::vector<absl::Status> ends;
+    for (int i = 0; i < 2; ++i)  // longer than anybody waits
+        copy_->begin({uint64_t{1} << 60,
+                      [](uint64_t, uint64_t, void*, bulkhead_stream*) { return BULKHEAD_OK; },
+                      nullptr, [&](const absl::Status& s) { ends.push_back(s); }});
+    copy_->giveUp();
+    ASSERT_EQ(ends.size(), 2u);
+    for (const absl::Status& end : ends) EXPECT_TRUE(absl::IsCancelled(end)) << end;
+    copy_->giveUp();
+    std::vector<std::byte> next;
+    begin(&next);
+    copy_->await();
+    EXPECT_TRUE(status_.ok()) << status_;
+    EXPECT_EQ(next, exported());
+}
+
+TEST_F(DeviceCopyTest, theRoomIsLentToOneStateAtATimeWhoeverBringsIt) {
+    copy_->makeRoom(bytes_);
+    {
+        const StateBytes fetched = copy_->lend(bytes_);
+        EXPECT_TRUE(fetched.lent());
+        EXPECT_FALSE(copy_->lend(bytes_).lent());
+        StateBytes state;
+        snapshot(&state);
+        copy_->await();
+        EXPECT_FALSE(state.lent());
+        EXPECT_EQ(contents(state), exported());
+    }
+    EXPECT_FALSE(copy_->lend(bytes_ + 1).lent());
+    EXPECT_TRUE(copy_->lend(bytes_).lent());
 }
 
 TEST_F(DeviceCopyTest, whatTheDeviceRefusesIsToldAndTheNextOneWorks) {

@@ -244,6 +244,51 @@ TEST(StateFetch, pullsADeltaThatIsStillToCome) {
     EXPECT_TRUE(absl::IsNotFound(fetch.delta(kStep, {{0, source.server->address()}}, 0).status()));
 }
 
+TEST(StateFetch, aDeltaThatItsSourceLostIsNotFoundAtOnce) {
+    Source source(makeSnapshot(10));
+    source.store.follow();
+    source.store.loseDelta(kStep + 1, {});
+    StateFetch fetch(options(), kClock);
+    EXPECT_TRUE(
+        absl::IsNotFound(fetch.delta(kStep + 1, {{0, source.server->address()}}, 9000).status()));
+}
+
+TEST(StateFetch, aLargeStateGoesWhereItIsToGoAndIsTheCallersAlone) {
+    const auto snapshot = makeSnapshot((65 << 20) + 123);  // hashed by several threads
+    Source source(snapshot);
+    std::vector<std::byte> room(snapshot->bytes.size());
+    auto inUse = std::make_shared<int>();
+    FetchOptions to = options();
+    to.connections = 3;
+    to.room = [&](uint64_t bytes) { return StateBytes(std::span(room).first(bytes), inUse); };
+    StateFetch fetch(to, kClock);
+    auto state = fetch.run({{0, source.server->address()}});
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ((*state)->bytes.data(), room.data());
+    EXPECT_EQ((*state)->bytes, snapshot->bytes);
+    EXPECT_EQ(inUse.use_count(), 2) << "this and the state's";
+    state->reset();
+    EXPECT_EQ(inUse.use_count(), 1);
+}
+
+TEST(StateFetch, aReplayedDeltasMemoryServesTheNext) {
+    Source source(makeSnapshot(10));
+    CommitRecord record;
+    record.step = kStep + 1;
+    record.lineage = 1;
+    const Floats gradient(3000, 0.25f);
+    source.store.putDelta(record, gradient);
+    StateFetch fetch(options(), kClock);
+    auto first = fetch.delta(record.step, {{0, source.server->address()}}, 100);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const float* at = first->reduced.data();
+    fetch.recycle(std::move(first->reduced));
+    const auto next = fetch.delta(record.step, {{0, source.server->address()}}, 100);
+    ASSERT_TRUE(next.ok()) << next.status();
+    EXPECT_EQ(next->reduced.data(), at);
+    EXPECT_EQ(next->reduced, gradient);
+}
+
 TEST(StateFetch, severalConnectionsToASourceBringAStateAndADeltaWhole) {
     const auto snapshot = makeSnapshot((5 << 20) + 123);
     Source one(snapshot), two(snapshot);

@@ -87,6 +87,35 @@ TEST(StateStore, aWindowNeverCrossesALayoutALineageOrAGap) {
     }
 }
 
+TEST(StateStore, aDeltaThatIsLostTakesThoseBeforeItAlongAndLeavesItsMemory) {
+    StateStore store;
+    store.follow();
+    for (uint64_t step = 1; step <= 3; ++step) store.putDelta(record(step), kGradient);
+    Floats memory = kGradient;
+    const float* at = memory.data();
+    store.loseDelta(4, std::move(memory));
+    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{5, 4}));
+    EXPECT_EQ(store.deltaBytes(), 0u);
+    for (uint64_t step = 3; step <= 4; ++step)
+        EXPECT_EQ(store.awaitDelta(step, std::chrono::minutes(1)), nullptr) << "at once";
+    const Floats next = store.room(10);
+    EXPECT_TRUE(next.data() == at || store.room(10).data() == at);
+    store.putDelta(record(5), kGradient);
+    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{5, 5}));
+    EXPECT_NE(store.delta(5), nullptr);
+    store.loseDelta(6, {});
+    store.putDelta(record(6, 1), kGradient);
+    EXPECT_NE(store.delta(6), nullptr) << "another lineage's";
+}
+
+TEST(StateStore, aWaitForADeltaEndsWhenItIsLost) {
+    StateStore store;
+    store.follow();
+    std::thread later([&] { store.loseDelta(1, {}); });
+    EXPECT_EQ(store.awaitDelta(1, std::chrono::minutes(1)), nullptr);
+    later.join();
+}
+
 TEST(StateStore, aWaitForADeltaEndsWhenItComes) {
     StateStore store;
     std::thread later([&] { store.putDelta(record(1), kGradient); });

@@ -158,7 +158,10 @@ void CoordinatorMachine::Impl::fetchWhileOthersWait(Replica& r, const std::strin
 }
 
 bool CoordinatorMachine::Impl::mayWaitFor(const Replica& r) const {
-    const bool full = open_ && open_->ballot.contributors.size() >= options_.replicas;
+    // One that was let in too early is not among them.
+    const auto stays = [&](int32_t id) { return id != r.id && !open_->ballot.lost.contains(id); };
+    const bool full = open_ && std::ranges::count_if(open_->ballot.contributors, stays) >=
+                                   static_cast<std::ptrdiff_t>(options_.replicas);
     return !full && !r.leaves() && !waitFor_ && now_ >= waitAgainFrom_;
 }
 

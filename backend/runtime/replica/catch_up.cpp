@@ -52,6 +52,7 @@ FetchOptions CatchUp::optionsOf(const protocol::Fetch& order) const {
     options.layout = order.layout;
     options.bytesPerSecond = order.bytesPerSecond / shards_;
     options.progress = hooks_.progress;
+    options.room = hooks_.stateRoom;
     options.cut = hooks_.cut;
     options.network = &network_;
     options.connections = network_.connections();
@@ -91,6 +92,11 @@ void CatchUp::replay(const CommitRecord& record) {
         deltas_.push_back(record);
     }
     changed_.notify_all();
+}
+
+void CatchUp::recycle(Floats memory) {
+    const MutexLock lock(mutex_);
+    if (fetch_ != nullptr) fetch_->recycle(std::move(memory));
 }
 
 void CatchUp::run() {

@@ -28,6 +28,7 @@ class CatchUp {
         std::function<void(Delta)> delta;
         std::function<void(absl::Status, std::vector<int32_t> sources)> broke;
         std::function<bool()> cut;  ///< an injected network cut holds
+        std::function<StateBytes(uint64_t bytes)> stateRoom = nullptr;  ///< as FetchOptions::room
     };
 
     /// `network` and `clock` outlive it.
@@ -37,6 +38,8 @@ class CatchUp {
     void fetch(const protocol::Fetch& fetch);
     /// The delta of this record, from the sources of the last fetch.
     void replay(const CommitRecord& record);
+    /// Memory of a delta that was replayed, for the next one.
+    void recycle(Floats memory);
     /// Ends what runs, drops what is queued.
     void stop();
 

@@ -109,59 +109,65 @@ void DeviceCopy::makeRoom(uint64_t bytes) {
     room_->memory = {static_cast<std::byte*>(*memory), bytes};
 }
 
-uint64_t DeviceCopy::begin(Order order) {
-    return queue({std::move(order), nullptr});
+void DeviceCopy::begin(Order order) {
+    queue({std::move(order), nullptr, 0});
 }
 
-uint64_t DeviceCopy::begin(std::span<const float> from, std::span<float> to, Done done) {
-    return begin(
-        {from.size_bytes(),
-         [this, bytes = std::as_bytes(from).data()](uint64_t at, uint64_t count, void* piece,
-                                                    bulkhead_stream* stream) {
-             return device_.api->copy(device_.device, piece, bytes + at, count, stream);
-         },
-         [next = std::as_writable_bytes(to).data()](std::span<const std::byte> part) mutable {
-             next = std::copy(part.begin(), part.end(), next);
-         },
-         std::move(done)});
+void DeviceCopy::begin(std::span<const float> from, std::span<float> to, Done done) {
+    begin({from.size_bytes(),
+           [this, bytes = std::as_bytes(from).data()](uint64_t at, uint64_t count, void* piece,
+                                                      bulkhead_stream* stream) {
+               return device_.api->copy(device_.device, piece, bytes + at, count, stream);
+           },
+           [next = std::as_writable_bytes(to).data()](std::span<const std::byte> part) mutable {
+               next = std::copy(part.begin(), part.end(), next);
+           },
+           std::move(done)});
 }
 
-uint64_t DeviceCopy::snapshot(uint64_t bytes, Put put, StateBytes* to, Done done) {
+void DeviceCopy::snapshot(uint64_t bytes, Put put, StateBytes* to, Done done) {
     std::optional<StateBytes> lent = Room::lend(room_, bytes);
     if (lent) {
         *to = *std::move(lent);
-        return queue({{bytes, std::move(put), nullptr, std::move(done)}, to->data()});
+        return queue({{bytes, std::move(put), nullptr, std::move(done)}, to->data(), 0});
     }
     if (room_ != nullptr)
         spdlog::info("a copy of the state goes piece by piece: the one before is still in use");
     to->resize(bytes);
-    return begin({bytes, std::move(put),
-                  [next = to->data()](std::span<const std::byte> part) mutable {
-                      next = std::copy(part.begin(), part.end(), next);
-                  },
-                  std::move(done)});
+    begin({bytes, std::move(put),
+           [next = to->data()](std::span<const std::byte> part) mutable {
+               next = std::copy(part.begin(), part.end(), next);
+           },
+           std::move(done)});
 }
 
-uint64_t DeviceCopy::queue(Ordered ordered) {
-    uint64_t number = 0;
+StateBytes DeviceCopy::lend(uint64_t bytes) {
+    if (std::optional<StateBytes> lent = Room::lend(room_, bytes)) return *std::move(lent);
+    StateBytes own;
+    own.resize(bytes);
+    return own;
+}
+
+void DeviceCopy::queue(Ordered ordered) {
     {
         const MutexLock lock(mutex_);
+        ordered.number = ++begun_;
         orders_.push_back(std::move(ordered));
-        number = ++begun_;
     }
     changed_.notify_all();
-    return number;
-}
-
-void DeviceCopy::await(uint64_t number) {
-    MutexLock lock(mutex_);
-    changed_.wait(
-        lock, [this, number]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ >= number; });
 }
 
 void DeviceCopy::await() {
     MutexLock lock(mutex_);
     changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ == begun_; });
+}
+
+void DeviceCopy::giveUp() {
+    {
+        const MutexLock lock(mutex_);
+        givenUp_ = begun_;
+    }
+    await();
 }
 
 void DeviceCopy::run() {
@@ -184,15 +190,15 @@ void DeviceCopy::run() {
 }
 
 absl::Status DeviceCopy::copy(const Ordered& ordered) {
-    const auto& [order, straight] = ordered;
-    const size_t most = straight != nullptr ? kStraightBytes : kPieceBytes;
+    const auto& [order, straight, number] = ordered;
     absl::Status s;
     size_t turn = 0;
     for (uint64_t at = 0; at < order.bytes && s.ok(); turn ^= 1) {
         Piece& piece = pieces_[turn];
         s = empty(piece, order);
+        if (s.ok() && number <= givenUp_) s = absl::CancelledError("it was given up");
         if (!s.ok()) break;
-        const size_t bytes = std::min<uint64_t>(most, order.bytes - at);
+        const size_t bytes = std::min<uint64_t>(kPieceBytes, order.bytes - at);
         auto* to = straight != nullptr ? straight + at : static_cast<std::byte*>(piece.memory);
         s = device_.log->check(order.put(at, bytes, to, piece.stream), "copy");
         if (s.ok()) piece.coming = {to, bytes};

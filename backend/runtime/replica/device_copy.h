@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -68,24 +69,26 @@ class DeviceCopy {
     /// has not got that much to spare, it says so, and states go piece by piece.
     void makeRoom(uint64_t bytes);
 
-    /// Behind those before it; its number, from 1.
-    uint64_t begin(Order order);
+    /// Behind those before it.
+    void begin(Order order);
     /// begin() for what `from`, memory of the device, holds: `to` lives until `done` was called.
-    uint64_t begin(std::span<const float> from, std::span<float> to, Done done);
+    void begin(std::span<const float> from, std::span<float> to, Done done);
     /// begin() for a whole state: `to` lives until `done` was called. It is lent the room that
     /// was made, unless somebody still reads the state before there; then, or where there is none,
     /// the state goes piece by piece into memory of its own.
-    uint64_t snapshot(uint64_t bytes, Put put, StateBytes* to, Done done);
-    /// Returns when that one and all before it are done, `done` among it. 0: at once.
-    void await(uint64_t number);
-    /// ... and when all are.
+    void snapshot(uint64_t bytes, Put put, StateBytes* to, Done done);
+    /// The room that was made, for a state that comes from elsewhere; memory of its own where
+    /// there is none, or somebody reads a state there. Thread: any, after makeRoom().
+    StateBytes lend(uint64_t bytes);
+    /// Returns when all are done, `done` among it.
     void await();
+    /// Those that are not done end with Cancelled, at their next part. Returns as await() does.
+    void giveUp();
 
   private:
-    static constexpr size_t kPieceBytes = 16 << 20;
-    /// A copy straight to its target goes in parts of this size, two at a time: others' copies,
-    /// training's among them, wait a sixth of a millisecond for those before them.
-    static constexpr size_t kStraightBytes = 4 << 20;
+    /// Two parts of this size are on their way at a time: others' copies, training's among them,
+    /// wait a sixth of a millisecond for those before them.
+    static constexpr size_t kPieceBytes = 4 << 20;
     struct Piece {
         void* memory = nullptr;
         bulkhead_stream* stream = nullptr;
@@ -95,11 +98,12 @@ class DeviceCopy {
     struct Ordered {
         Order order;
         std::byte* straight = nullptr;  ///< pinned; null: piece by piece
+        uint64_t number = 0;
     };
     explicit DeviceCopy(const OpenDevice& device) : device_(device) {}
     absl::Status prepare();
     void run();
-    uint64_t queue(Ordered ordered);
+    void queue(Ordered ordered);
     absl::Status copy(const Ordered& ordered);
     absl::Status empty(Piece& piece, const Order& order);
 
@@ -111,6 +115,7 @@ class DeviceCopy {
     std::deque<Ordered> orders_ ABSL_GUARDED_BY(mutex_);  ///< the first is under way
     uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
     uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::atomic<uint64_t> givenUp_{0};  ///< the last of those that were
     bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
     std::thread thread_;
 };

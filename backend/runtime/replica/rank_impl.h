@@ -196,6 +196,7 @@ class ReplicaRank::Impl {
     bool nonFinite_ = false;
     bool gradientIsZero_ = false;
     uint64_t heldBack_ = 0;     ///< the end of the part at 0 that a device's gradient still owes
+    bool sumIsJudged_ = false;  ///< the sum that leaves the device is needed, whoever waits for it
     const bool onDevice_;       ///< gradient and sum are out of the CPU's reach
     absl::Status deviceError_;  ///< met where it could not be returned
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training thread of a rank: what next() does to the program between two gradients.
 #include <spdlog/spdlog.h>
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -19,6 +20,8 @@ constexpr auto kOrphanCheckpointPatience = std::chrono::seconds(10);
 
 // Copying less than this takes no time that counts, and what is measured is the machine's noise.
 constexpr uint64_t kStateWorthTiming = 64 << 20;
+
+constexpr size_t kZerosAtOnce = 4 << 20;
 
 bool allFinite(std::span<const float> values) {
     uint32_t bad = 0;
@@ -67,9 +70,13 @@ void ReplicaRank::Impl::gradientReady(uint64_t generation, uint64_t begin, uint6
     offer(generation, begin, end);
 }
 
-/// From here on the exchange may write the sum, which may still be on its way to the deltas.
+/// From here on the exchange may write the sum, which may still be on its way to the deltas. No
+/// step waits for that: a joiner that needs it fetches a younger state.
 void ReplicaRank::Impl::offer(uint64_t generation, uint64_t begin, uint64_t end) {
-    program_->awaitSum();
+    if (sumIsJudged_)
+        program_->awaitSum();
+    else
+        program_->giveUpSum();
     exchange_->ready(generation, begin, end);
 }
 
@@ -317,6 +324,7 @@ void ReplicaRank::Impl::keepDelta(const CommitRecord& record, std::span<const fl
     const bool judged = kept_ && *kept_ + 1 == record.step;  // the step may be replayed here
     if (!store_.followed() && !judged) return;
     if (record.skip) return store_.putDelta(record, {});
+    sumIsJudged_ = judged;
     auto copy = std::make_shared<Floats>(store_.room(reduced.size()));
     if (reduced.data() != program_->reduced().data()) {
         std::copy(reduced.begin(), reduced.end(), copy->begin());
@@ -324,6 +332,7 @@ void ReplicaRank::Impl::keepDelta(const CommitRecord& record, std::span<const fl
     }
     program_->readSum(*copy, [this, record, copy](const absl::Status& s) {
         if (s.ok()) return store_.putDelta(record, std::move(*copy));
+        if (absl::IsCancelled(s)) return store_.loseDelta(record.step, std::move(*copy));
         queue_.push({[s] { return s; }, std::nullopt});
     });
 }
@@ -448,8 +457,13 @@ absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snaps
 
 absl::Status ReplicaRank::Impl::clearGradient() {
     const std::span<float> gradient = program_->gradient();
-    if (absl::Status s = program_->write(std::vector<float>(gradient.size()), gradient); !s.ok())
-        return s;
+    const std::vector<float> zeros(std::min(gradient.size(), kZerosAtOnce));
+    for (size_t at = 0; at < gradient.size(); at += zeros.size()) {
+        const size_t count = std::min(zeros.size(), gradient.size() - at);
+        absl::Status s =
+            program_->write(std::span(zeros).first(count), gradient.subspan(at, count));
+        if (!s.ok()) return s;
+    }
     gradientIsZero_ = true;
     return absl::OkStatus();
 }

@@ -94,13 +94,19 @@ CatchUp::Hooks ReplicaRank::Impl::catchUpHooks() {
         ++progress_;
         post(protocol::FetchAdvanced{done, total});
     };
+    hooks.stateRoom = [this](uint64_t bytes) { return program_->stateRoom(bytes); };
     hooks.state = [this](std::shared_ptr<const StateSnapshot> state) {
         queue_.push({[this, state] { return adopt(state); }, std::nullopt});
     };
     hooks.delta = [this](Delta delta) {
         ++progress_;
-        auto shared = std::make_shared<const Delta>(std::move(delta));
-        queue_.push({[this, shared] { return replay(*shared); }, std::nullopt});
+        auto shared = std::make_shared<Delta>(std::move(delta));
+        queue_.push({[this, shared] {
+                         absl::Status s = replay(*shared);
+                         catchUp_->recycle(std::move(shared->reduced));
+                         return s;
+                     },
+                     std::nullopt});
     };
     hooks.broke = [this](const absl::Status& why, std::vector<int32_t> sources) {
         spdlog::warn("catch-up broke: {}", std::string(why.message()));

@@ -15,10 +15,28 @@ namespace {
 constexpr int kFailuresPerSource = 3;
 /// A delta's first answer has so much of it where several connections share the rest.
 constexpr uint64_t kFirstPart = 4 << 20;
+constexpr uint64_t kHashedByOne = 64 << 20;
 
 absl::Status named(const FetchSource& source, const absl::Status& s) {
     return absl::Status(
         s.code(), absl::StrCat("r", source.replica, " (", source.address, "): ", s.message()));
+}
+
+/// bulkhead_state_hash(), by so many threads where that pays.
+uint64_t hashOf(const StateBytes& state, size_t threads) {
+    if (state.size() < kHashedByOne) return bulkhead_state_hash(state.data(), state.size());
+    std::vector<uint64_t> digests((state.size() + BULKHEAD_STATE_PIECE - 1) / BULKHEAD_STATE_PIECE);
+    {
+        std::vector<Thread> all;
+        for (size_t t = 0; t < threads; ++t)
+            all.emplace_back([&, t] {
+                for (size_t i = digests.size() * t / threads;
+                     i < digests.size() * (t + 1) / threads; ++i)
+                    digests[i] = bulkhead_piece_hash(state.data(), state.size(), i);
+            });
+        for (Thread& t : all) t.join();
+    }
+    return XXH3_64bits(digests.data(), digests.size() * sizeof(uint64_t));
 }
 
 }  // namespace
@@ -46,6 +64,11 @@ StateFetch::StateFetch(FetchOptions options, const Clock& clock)
     : options_(std::move(options)), clock_(clock), key_(options_.key) {}
 
 StateFetch::~StateFetch() = default;
+
+void StateFetch::recycle(Floats memory) {
+    const MutexLock lock(mutex_);
+    spare_.push_back(std::move(memory));
+}
 
 void StateFetch::setKey(const Secret& key) {
     const MutexLock lock(mutex_);
@@ -109,7 +132,11 @@ void StateFetch::adopt(const StateAnswer& answer) {
     state_->expertShard = answer.expertShard;
     state_->hash = answer.stateHash;
     if (answer.record) state_->last = *answer.record;
-    state_->bytes.resize(answer.totalBytes);
+    if (options_.room != nullptr)
+        state_->bytes = options_.room(answer.totalBytes);
+    else
+        state_->bytes.resize(answer.totalBytes);
+    pieces_.clear();
     for (uint64_t at = 0; at < answer.totalBytes; at += options_.pieceBytes)
         pieces_.push_back({at, std::min(options_.pieceBytes, answer.totalBytes - at)});
 }
@@ -187,10 +214,10 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
                                              " is not complete: ", absl::StrJoin(reasons, "; "));
         return gone ? absl::NotFoundError(why) : absl::UnavailableError(why);
     }
-    if (bulkhead_state_hash(state_->bytes.data(), state_->bytes.size()) != state_->hash)
+    if (hashOf(state_->bytes, links.size()) != state_->hash)
         return absl::DataLossError(absl::StrCat("the state of step ", options_.step,
                                                 " does not have the hash its sources named"));
-    return std::shared_ptr<const StateSnapshot>(state_);
+    return std::exchange(state_, nullptr);
 }
 
 StateFetch::Piece* StateFetch::takePiece() {
@@ -324,6 +351,13 @@ absl::StatusOr<Delta> StateFetch::deltaFrom(std::span<Link> links, uint64_t step
     const absl::StatusOr<StateAnswer> first = part(&links[0], 0, most, patienceMs);
     if (!first.ok()) return first.status();
     Delta delta{*first->record, {}};
+    {
+        const MutexLock lock(mutex_);
+        if (!spare_.empty()) {
+            delta.reduced = std::move(spare_.back());
+            spare_.pop_back();
+        }
+    }
     delta.reduced.resize(first->totalBytes / sizeof(float));
     auto* to = reinterpret_cast<std::byte*>(delta.reduced.data());
     if (absl::Status s = receive(&links[0], *first, to); !s.ok()) return s;

@@ -37,6 +37,8 @@ struct FetchOptions {
     uint32_t timeoutMs = 5000;  ///< a source silent for so long is given up
     /// Bytes done and in all, from the fetching threads, one at a time.
     std::function<void(uint64_t done, uint64_t total)> progress;
+    /// Gives the state's memory. May be empty: the state has memory of its own.
+    std::function<StateBytes(uint64_t bytes)> room;
     /// While true nothing is asked: an injected network cut. May be empty.
     std::function<bool()> cut;
     StateNetwork* network = &stateSockets();  ///< outlives the fetch
@@ -53,8 +55,9 @@ class StateFetch {
     explicit StateFetch(FetchOptions options, const Clock& clock);
     ~StateFetch();
 
-    /// The whole snapshot, its hash checked. Unavailable listing every source's reason when none is
-    /// left; NotFound when every source says it is gone; Aborted after cancel().
+    /// The whole snapshot, its hash checked; then it is the caller's alone. Unavailable listing
+    /// every source's reason when none is left; NotFound when every source says it is gone; Aborted
+    /// after cancel().
     [[nodiscard]] absl::StatusOr<std::shared_ptr<const StateSnapshot>> run(
         const std::vector<FetchSource>& sources);
 
@@ -63,6 +66,9 @@ class StateFetch {
     [[nodiscard]] absl::StatusOr<Delta> delta(uint64_t step,
                                               const std::vector<FetchSource>& sources,
                                               uint32_t patienceMs);
+
+    /// Memory that a delta was in, for one that is still to come. Any thread.
+    void recycle(Floats memory);
 
     /// Applies to connections from now on. Any thread.
     void setKey(const Secret& key);
@@ -118,6 +124,7 @@ class StateFetch {
     std::vector<Piece> pieces_ ABSL_GUARDED_BY(mutex_);
     std::vector<std::pair<int32_t, uint64_t>> bySource_;
     MonoNs nextSendNs_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::vector<Floats> spare_ ABSL_GUARDED_BY(mutex_);
     std::vector<StateStream*> waiting_ ABSL_GUARDED_BY(mutex_);  ///< in use, for cancel
     /// Kept open between deltas: those of one source behind each other.
     std::vector<Link> deltaLinks_;

@@ -74,6 +74,7 @@ void StateStore::putDelta(const CommitRecord& record, Floats reduced) {
     std::shared_ptr<Delta> delta(new Delta{record, std::move(reduced)}, recycle);
     {
         const MutexLock lock(mutex_);
+        if (record.step <= lost_) lost_ = 0;  // of another lineage
         if (!deltas_.empty()) {
             const CommitRecord& last = deltas_.back()->record;
             if (last.step + 1 != record.step || last.lineage != record.lineage ||
@@ -85,6 +86,18 @@ void StateStore::putDelta(const CommitRecord& record, Floats reduced) {
         bytes_ += delta->reduced.size() * sizeof(float);
         deltas_.push_back(std::move(delta));
         shrink();
+    }
+    arrived_.notify_all();
+}
+
+void StateStore::loseDelta(uint64_t step, Floats memory) {
+    {
+        const MutexLock lock(mutex_);
+        deltas_.clear();
+        bytes_ = 0;
+        lost_ = step;
+        const MutexLock pool(pool_->mutex);
+        if (followed_) pool_->free.push_back(std::move(memory));
     }
     arrived_.notify_all();
 }
@@ -113,7 +126,8 @@ StateStore::DeltaPtr StateStore::awaitDelta(uint64_t step,
                                             std::chrono::milliseconds patience) const {
     MutexLock lock(mutex_);
     const auto settled = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return closed_ || (!deltas_.empty() && deltas_.back()->record.step >= step);
+        return closed_ || step <= lost_ ||
+               (!deltas_.empty() && deltas_.back()->record.step >= step);
     };
     if (patience.count() > 0) arrived_.wait_for(lock, patience, settled);
     if (deltas_.empty()) return nullptr;
@@ -124,7 +138,7 @@ StateStore::DeltaPtr StateStore::awaitDelta(uint64_t step,
 
 std::pair<uint64_t, uint64_t> StateStore::window() const {
     const MutexLock lock(mutex_);
-    if (deltas_.empty()) return {1, 0};
+    if (deltas_.empty()) return {lost_ + 1, lost_};
     return {deltas_.front()->record.step, deltas_.back()->record.step};
 }
 
@@ -136,7 +150,7 @@ uint64_t StateStore::deltaBytes() const {
 void StateStore::clearDeltas() {
     const MutexLock lock(mutex_);
     deltas_.clear();
-    bytes_ = 0;
+    bytes_ = lost_ = 0;
 }
 
 void StateStore::allow(const Secret& key) {

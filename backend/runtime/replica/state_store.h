@@ -61,11 +61,14 @@ class StateStore {
     /// one's empties the window first: a window never crosses those. `reduced` is empty for a
     /// record that says skip.
     void putDelta(const CommitRecord& record, Floats reduced);
+    /// That of `step` will not come: those before it lead nowhere. `memory` is for another one.
+    void loseDelta(uint64_t step, Floats memory);
     /// nullptr: not in the window.
     DeltaPtr delta(uint64_t step) const;
     /// As delta(), but waits up to `patience` for a step that is still to come.
     DeltaPtr awaitDelta(uint64_t step, std::chrono::milliseconds patience) const;
-    /// First and last step in the window; {1, 0} when empty.
+    /// First and last step in the window. When it is empty, last is the one lost last, first the
+    /// one after it; {1, 0} where none was lost.
     std::pair<uint64_t, uint64_t> window() const;
     uint64_t deltaBytes() const;
     /// A layout moved, the lineage was rolled back, or nobody will ask: none is in the window.
@@ -95,6 +98,7 @@ class StateStore {
     std::map<std::string, Secret, std::less<>> joiners_ ABSL_GUARDED_BY(mutex_);  ///< by identity
     uint64_t budget_ ABSL_GUARDED_BY(mutex_) = 256ull << 20;
     uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+    uint64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;  ///< the last step whose delta is; 0: none
     bool followed_ ABSL_GUARDED_BY(mutex_) = false;
     bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };

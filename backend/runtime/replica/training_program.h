@@ -96,6 +96,13 @@ class TrainingProgram {
         to->resize(stateBytes());
         done(exportState(0, *to));
     }
+    /// Memory for a whole state that comes from elsewhere, from which importState() is fastest.
+    /// Thread: any, after build().
+    virtual StateBytes stateRoom(uint64_t bytes) {
+        StateBytes room;
+        room.resize(bytes);
+        return room;
+    }
     /// Returns when nothing that snapshot() or readSum() began is under way, `done` among it.
     virtual void awaitCopies() {}
     virtual absl::Status importState(uint64_t offset, std::span<const std::byte> from) = 0;
@@ -142,6 +149,8 @@ class TrainingProgram {
     }
     /// Returns when no readSum() is under way and its `done` has returned.
     virtual void awaitSum() {}
+    /// As awaitSum(), at once: one that is under way ends with Cancelled.
+    virtual void giveUpSum() {}
     /// Where both of them are, if peers can read them there; the same for all ranks of a job.
     virtual const SharedHeap* peerMemory() const { return nullptr; }
     /// Of reduced() or gradient(), in a fixed order.

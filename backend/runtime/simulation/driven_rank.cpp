@@ -527,6 +527,18 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
     }
     std::span<float> gradient() override { return gradient_; }
     std::span<float> reduced() override { return reduced_; }
+    void readSum(std::span<float> to, std::function<void(absl::Status)> done) override {
+        const double slow = job_.environment_.slowSums;
+        if (slow == 0 || !rank_.rng_.chance(slow))
+            return TrainingProgram::readSum(to, std::move(done));
+        leaving_ = [this, to, done = std::move(done)](bool whole) {
+            if (whole) std::copy(reduced_.begin(), reduced_.end(), to.begin());
+            done(whole ? absl::OkStatus() : absl::CancelledError("given up"));
+        };
+    }
+    void awaitSum() override { endSum(true); }
+    void giveUpSum() override { endSum(false); }
+    void awaitCopies() override { awaitSum(); }
     absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) override {
         busy(0.05, 0.5);
         if (!std::isfinite(reduced[0])) return std::numeric_limits<double>::infinity();
@@ -636,6 +648,9 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
     std::deque<SettleLayout> settles;
 
   private:
+    void endSum(bool whole) {
+        if (const auto end = std::exchange(leaving_, nullptr)) end(whole);
+    }
     void busy(double fromMs, double toMs) { sleepFor(rank_.rng_.between(fromMs, toMs)); }
 
     /// The ranks of a replica wait for each other in the middle of whatever needs all of them; what
@@ -670,6 +685,7 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
     std::vector<float> gradient_;
     bool warm_ = false;
     std::vector<float> reduced_;
+    std::function<void(bool whole)> leaving_;  ///< a sum on its way out of the device
     std::vector<int32_t> placement_;
     std::vector<int32_t> before_;
 };

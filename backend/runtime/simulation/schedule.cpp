@@ -164,6 +164,8 @@ Setup drawSetup(uint64_t seed) {
     s.environment.hashMs = pick(rng, {0.01, 0.05, 2.0, 10.0});
     if (o.policies.parityEverySteps == 1 && rng.chance(0.6))
         o.policies.parityEverySteps = kParityAuto;
+    // A spare, for which nobody waits, would never have a state where no sum leaves in time.
+    s.environment.slowSums = pick(rng, {0.0, 0.0, 0.3, o.spares == 0 ? 1.0 : 0.3});
     return s;
 }
 

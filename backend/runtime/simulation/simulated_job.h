@@ -32,6 +32,7 @@ class SimulatedJob {
         double clockDrift = 0;    ///< at most, either way, by node
         size_t deltaWindow = 40;  ///< steps
         double hashMs = 0.01;     ///< hashing a state takes
+        double slowSums = 0;      ///< of sums, leave a device later than it is to take the next
     };
     struct Counts {
         uint64_t events = 0;

@@ -25,18 +25,22 @@ extern "C" {
  */
 #define BULKHEAD_STATE_PIECE ((size_t)16384)
 
+/** Returns the XXH3-64 of piece `index`, from 0. */
+static inline uint64_t bulkhead_piece_hash(const void* state, size_t bytes, size_t index) {
+    const size_t at = index * BULKHEAD_STATE_PIECE;
+    const size_t left = bytes - at;
+    return XXH3_64bits((const char*)state + at,
+                       left < BULKHEAD_STATE_PIECE ? left : BULKHEAD_STATE_PIECE);
+}
+
 static inline uint64_t bulkhead_state_hash(const void* state, size_t bytes) {
-    const char* from = (const char*)state;
-    size_t at = 0;
+    size_t index = 0;
     XXH3_state_t all;
     XXH3_INITSTATE(&all);
     (void)XXH3_64bits_reset(&all);
-    while (at < bytes) {
-        const size_t left = bytes - at;
-        const size_t piece = left < BULKHEAD_STATE_PIECE ? left : BULKHEAD_STATE_PIECE;
-        const uint64_t digest = XXH3_64bits(from + at, piece);
+    for (; index * BULKHEAD_STATE_PIECE < bytes; ++index) {
+        const uint64_t digest = bulkhead_piece_hash(state, bytes, index);
         (void)XXH3_64bits_update(&all, &digest, sizeof digest);
-        at += piece;
     }
     return XXH3_64bits_digest(&all);
 }

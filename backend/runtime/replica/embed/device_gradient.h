@@ -39,6 +39,7 @@ class DeviceGradient {
     /// Beside what the device does; `to` lives until `done` was called, once, on any thread.
     void readSum(std::span<float> to, DeviceCopy::Done done);
     void awaitSum() { copier_->await(); }
+    void giveUpSum() { copier_->giveUp(); }
 
     /// After the last exchange: ends what the plane runs on the device. The memory stays.
     void close();

@@ -159,6 +159,9 @@ class MemoryProgram final : public TrainingProgram {
     void awaitSum() override {
         if (device_ != nullptr) device_->awaitSum();
     }
+    void giveUpSum() override {
+        if (device_ != nullptr) device_->giveUpSum();
+    }
     void awaitCopies() override { awaitSum(); }
     const SharedHeap* peerMemory() const override { return device_ == nullptr ? &heap_ : nullptr; }
     absl::StatusOr<double> sumOfSquares(std::span<const float> values) override {

@@ -22,6 +22,7 @@ namespace {
 // A sibling that is silent for so long inside a collective is lost, whatever the agent says.
 constexpr uint32_t kGroupTimeoutMs = 30'000;
 
+constexpr size_t kWarmingFloats = 1 << 20;
 constexpr uint64_t kRestoredPiece = 16 << 20;  // bytes, of a state on its way back into use
 
 struct ReadyContext {
@@ -99,7 +100,8 @@ std::string WorkloadProgram::deviceName() const {
 }
 
 WorkloadProgram::~WorkloadProgram() {
-    copier_.reset();
+    states_.reset();
+    sums_.reset();
     if (plane_ != nullptr) planeApi_->close(plane_);
     forgetKept();
     freeMemory();
@@ -116,22 +118,22 @@ absl::Status WorkloadProgram::build(const BuildOrder& order) {
     absl::Status s = createGroup(order);
     if (s.ok()) s = createWorkload();
     if (s.ok() && !order.expertShard.empty()) s = adoptLayout(order.expertShard);
-    if (s.ok() && !order.blank)
-        s = log_.check(api_->initialise(workload_, spec_.seed), "initialise");
+    // A blank one too: by any parameters its warming up routes tokens to all experts, by zeros to
+    // one.
+    if (s.ok()) s = log_.check(api_->initialise(workload_, spec_.seed), "initialise");
     if (s.ok()) s = bindMemory();
     if (!s.ok() || !apart_) return s;
     // Now, while nothing runs on the device: taking pinned memory may wait for what does.
-    absl::StatusOr<std::unique_ptr<DeviceCopy>> copier = DeviceCopy::create(device_);
-    if (!copier.ok()) return copier.status();
-    copier_ = *std::move(copier);
-    if (copiesBeside()) copier_->makeRoom(info_.state_bytes);
+    for (std::unique_ptr<DeviceCopy>* copier : {&states_, &sums_}) {
+        absl::StatusOr<std::unique_ptr<DeviceCopy>> made = DeviceCopy::create(device_);
+        if (!made.ok()) return made.status();
+        *copier = *std::move(made);
+    }
+    if (copiesBeside()) states_->makeRoom(info_.state_bytes);
     return s;
 }
 
 absl::Status WorkloadProgram::warmUp() {
-    // Any parameters route tokens to all experts; zeros would send them to one.
-    if (absl::Status s = log_.check(api_->initialise(workload_, spec_.seed), "initialise"); !s.ok())
-        return s;
     std::vector<std::pair<uint32_t, uint64_t>> samples;
     for (uint64_t i = 0; i < spec_.microBatch; ++i) samples.emplace_back(0, i);
     if (absl::Status s = fillBatch(samples, 0); !s.ok()) return s;
@@ -148,7 +150,8 @@ absl::Status WorkloadProgram::warmUp() {
     absl::Status s =
         log_.check(api_->forward_backward(workload_, &batch, onReady, &context), "warming up");
     if (s.ok()) s = staging;
-    if (s.ok()) s = write(std::vector<float>(reduced_.size()), reduced_);
+    const size_t some = std::min(reduced_.size(), kWarmingFloats);
+    if (s.ok()) s = write(std::vector<float>(some), reduced_.first(some));
     return s.ok() ? sumOfSquares(reduced_).status() : s;
 }
 
@@ -407,7 +410,7 @@ void WorkloadProgram::snapshot(StateBytes* to, std::function<void(absl::Status)>
     if (!copiesBeside()) return TrainingProgram::snapshot(to, std::move(done));
     // The update before may still run there, and its stream is not the snapshot's.
     if (absl::Status s = device_.wait("snapshot"); !s.ok()) return done(s);
-    copier_->snapshot(
+    states_->snapshot(
         info_.state_bytes,
         [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
             return api_->export_state_on(workload_, at, bytes, piece, stream);
@@ -417,15 +420,24 @@ void WorkloadProgram::snapshot(StateBytes* to, std::function<void(absl::Status)>
 
 void WorkloadProgram::readSum(std::span<float> to, std::function<void(absl::Status)> done) {
     if (plane_ == nullptr) return TrainingProgram::readSum(to, std::move(done));
-    sumCopy_ = copier_->begin(reduced_, to, std::move(done));
+    sums_->begin(reduced_, to, std::move(done));
 }
 
 void WorkloadProgram::awaitSum() {
-    if (copier_ != nullptr) copier_->await(sumCopy_);
+    if (sums_ != nullptr) sums_->await();
+}
+
+void WorkloadProgram::giveUpSum() {
+    if (sums_ != nullptr) sums_->giveUp();
+}
+
+StateBytes WorkloadProgram::stateRoom(uint64_t bytes) {
+    return states_ != nullptr ? states_->lend(bytes) : TrainingProgram::stateRoom(bytes);
 }
 
 void WorkloadProgram::awaitCopies() {
-    if (copier_ != nullptr) copier_->await();
+    if (states_ != nullptr) states_->await();
+    awaitSum();
 }
 
 absl::Status WorkloadProgram::keepState() {
@@ -492,7 +504,7 @@ absl::StatusOr<double> WorkloadProgram::sumOfSquares(std::span<const float> redu
 absl::Status WorkloadProgram::apply(const CommitRecord& record, std::span<const float> reduced) {
     absl::StatusOr<const float*> sum = onDevice(reduced);
     if (!sum.ok()) return sum.status();
-    awaitCopies();
+    if (states_ != nullptr) states_->await();
     bulkhead_update update{};
     update.struct_size = sizeof(update);
     update.updates = record.updates;

@@ -60,6 +60,8 @@ class WorkloadProgram final : public TrainingProgram {
     absl::Status write(std::span<const float> from, std::span<float> at) override;
     void readSum(std::span<float> to, std::function<void(absl::Status)> done) override;
     void awaitSum() override;
+    void giveUpSum() override;
+    StateBytes stateRoom(uint64_t bytes) override;
     /// Where it computes, and whether it exchanges there: Hello::device.
     std::string deviceName() const;
     const SharedHeap* peerMemory() const override { return peerMemory_; }
@@ -82,7 +84,7 @@ class WorkloadProgram final : public TrainingProgram {
     absl::Status bindMemory();
     void freeMemory();
     /// Whole copies of the state leave the device on streams of their own.
-    bool copiesBeside() const { return copier_ != nullptr && api_->export_state_on != nullptr; }
+    bool copiesBeside() const { return states_ != nullptr && api_->export_state_on != nullptr; }
     absl::Status fillBatch(const std::vector<std::pair<uint32_t, uint64_t>>& samples, size_t first);
     absl::StatusOr<StepFigures> figures();
     /// Of the micro-batch just computed, until `tokens` are told.
@@ -120,8 +122,8 @@ class WorkloadProgram final : public TrainingProgram {
     std::span<float> reduced_;
     const SharedHeap* peerMemory_ = nullptr;
 
-    std::unique_ptr<DeviceCopy> copier_;  ///< null: all is where the CPU copies it itself
-    uint64_t sumCopy_ = 0;                ///< the copier's number of the last readSum()
+    /// Two, so that a snapshot waits for no sum. Null: all is where the CPU copies it itself.
+    std::unique_ptr<DeviceCopy> states_, sums_;
 
     std::vector<int32_t> tokens_;
     std::vector<uint32_t> domains_;
