@@ -177,8 +177,28 @@ absl::StatusOr<std::vector<double>> alonesSteps(const std::string& folder) {
 
 struct Rejoin {
     double tookMs = 0;              ///< from the kill until it contributed
+    double aloneMs = 0;             ///< ... of that the other's time without it
     std::vector<double> meanwhile;  ///< the other's steps, milliseconds
 };
+
+/// The log has what became of the killed replica, and when.
+void tell(const runtime::MiniJob& job, MonoNs killed) {
+    for (const auto& changed : job.timedFacts<protocol::fact::ReplicaChanged>())
+        if (changed.at >= killed && changed.fact.replica == 1)
+            std::fprintf(stderr, "%7.0f ms: %s, step %llu %s\n", inMs(changed.at - killed),
+                         std::string(enumName(changed.fact.state)).c_str(),
+                         static_cast<unsigned long long>(changed.fact.step),
+                         changed.fact.why.c_str());
+    MonoNs before = killed;
+    for (const auto& step : job.timedFacts<StepCommitted>()) {
+        if (step.at < killed) continue;
+        std::fprintf(stderr, "%7.0f ms: step %llu of %zu, %.0f ms\n", inMs(step.at - killed),
+                     static_cast<unsigned long long>(step.fact.record.step), step.fact.votes.size(),
+                     inMs(step.at - before));
+        before = step.at;
+    }
+}
+
 absl::StatusOr<Rejoin> rejoinOf(const std::string& folder) {
     const SystemClock clock;
     runtime::MiniJob job(baseJob(folder, 2), folder);
@@ -189,10 +209,11 @@ absl::StatusOr<Rejoin> rejoinOf(const std::string& folder) {
     if (!job.runUntil([&] { return contributors() == 1; }))
         return absl::DeadlineExceededError(job.output());
     const MonoNs lost = clock.now();
-    if (!job.runUntil([&] { return contributors() == 2; }, kComesBack))
-        return absl::DeadlineExceededError(job.output());
+    const bool came = job.runUntil([&] { return contributors() == 2; }, kComesBack);
     const MonoNs back = clock.now();
-    return Rejoin{inMs(back - killed), stepsAlone(job, lost, back)};
+    tell(job, killed);
+    if (!came) return absl::DeadlineExceededError(job.output());
+    return Rejoin{inMs(back - killed), inMs(back - lost), stepsAlone(job, lost, back)};
 }
 
 }  // namespace
@@ -214,6 +235,9 @@ void measureRejoin(Report& report) {
                      rejoin.meanwhile.size(), " steps"),
         cell(with));
     row("from its kill -9 until it contributes", number(rejoin.tookMs, 0));
+    row("what the other lost by its coming back, the last step of two among it",
+        number(rejoin.aloneMs - before.median * static_cast<double>(rejoin.meanwhile.size() + 1),
+               0));
     report.atMost("a step while a replica comes back, beside one alone",
                   100 * (with.median / before.median - 1), kRejoinAim, "%");
 }
