@@ -10,6 +10,10 @@
 namespace bulkhead::runtime {
 namespace {
 
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
 class SetClock final : public Clock {
   public:
     MonoNs now() const override { return at; }
@@ -94,28 +98,44 @@ TEST_F(AgentPoolTest, ACommandToANodeThatIsNotThereOrIsAwayIsRefused) {
 TEST_F(AgentPoolTest, ANodeThatMissesBeatsOrFailedLatelyIsTheLastChoice) {
     pass(200 * kMillisecond);
     const auto other = join("node1");
-    EXPECT_EQ(pool_.choose({1}, ""), "node1") << "node0 has not been heard for two beats";
-    EXPECT_EQ(pool_.choose({1}, "node0"), "node1");
-    EXPECT_EQ(pool_.choose({5}, ""), std::nullopt) << "neither has so many slots";
+    EXPECT_THAT(pool_.choose({1}, ""), Each("node1")) << "node0 has not been heard for two beats";
+    EXPECT_THAT(pool_.choose({1}, "node0"), Each("node1"));
+    EXPECT_THAT(pool_.choose({9}, ""), IsEmpty()) << "both together have not so many slots";
     pool_.doubt("node1");
     const auto third = join("node2");
-    EXPECT_EQ(pool_.choose({1}, ""), "node2");
-    EXPECT_EQ(pool_.choose({1}, "node1"), "node1") << "who was there before is asked for by name";
+    EXPECT_THAT(pool_.choose({1}, ""), Each("node2"));
+    EXPECT_THAT(pool_.choose({1}, "node1"), Each("node1"))
+        << "who was there before is asked for by name";
+}
+
+TEST_F(AgentPoolTest, AReplicaThatIsLargerThanAnyNodeSpansFew) {
+    EXPECT_THAT(pool_.choose({6}, ""), IsEmpty()) << "one node has four";
+    const auto second = join("node1", "", {{{"job", {0, 0}, 1}, 77, {}}});
+    const auto third = join("node2");
+    EXPECT_THAT(pool_.choose({6}, ""),
+                ElementsAre("node0", "node0", "node0", "node0", "node2", "node2"));
+    EXPECT_THAT(pool_.choose({5}, "node1"),
+                ElementsAre("node1", "node1", "node1", "node0", "node0"));
+    EXPECT_THAT(pool_.choose({11}, ""), ::testing::SizeIs(11));
+    EXPECT_THAT(pool_.choose({12}, ""), IsEmpty()) << "one slot is taken";
+    EXPECT_THAT(pool_.choose({4}, "node1"), Each(::testing::Ne("node1")))
+        << "a node is large enough, so none is spanned";
 }
 
 TEST_F(AgentPoolTest, AReplicaThatMayUseGpusNeedsOneForEachOfItsSlots) {
-    EXPECT_EQ(pool_.choose({4, true}, ""), "node0") << "none has any: the CPU will do";
+    EXPECT_THAT(pool_.choose({4, true}, ""), Each("node0")) << "none has any: the CPU will do";
     const auto other = join("node1", "", {{{"job", {0, 0}, 1}, 77, {1, "GPU-b"}}}, 3);
-    EXPECT_EQ(pool_.choose({2, true}, ""), "node1");
-    EXPECT_EQ(pool_.choose({2, true}, "node0"), "node1") << "all of a job are on GPUs, or none";
-    EXPECT_EQ(pool_.choose({3, true}, ""), std::nullopt) << "one of the three is taken";
-    EXPECT_EQ(pool_.choose({3, false}, ""), "node0");
+    EXPECT_THAT(pool_.choose({2, true}, ""), Each("node1"));
+    EXPECT_THAT(pool_.choose({2, true}, "node0"), Each("node1"))
+        << "all of a job are on GPUs, or none";
+    EXPECT_THAT(pool_.choose({3, true}, ""), IsEmpty()) << "one of the three is taken";
+    EXPECT_THAT(pool_.choose({3, false}, ""), Each("node0"));
     StartRank start;
     start.process = {"job", {1, 0}, 1};
     start.onGpu = true;
     ASSERT_TRUE(pool_.start("node1", start).ok());
-    EXPECT_EQ(pool_.choose({2, true}, ""), std::nullopt) << "one is promised";
-    EXPECT_EQ(pool_.choose({1, true}, ""), "node1");
+    EXPECT_THAT(pool_.choose({2, true}, ""), IsEmpty()) << "one is promised";
+    EXPECT_THAT(pool_.choose({1, true}, ""), Each("node1"));
     EXPECT_EQ(pool_.nodes().back().gpusUsed, 2u);
 }
 

@@ -81,6 +81,22 @@ TEST_F(GpuNodeJob, RanksThatMayShareAGpuDo) {
     expectEachHasItsOwn(8);
 }
 
+class FourGpusJob : public GpuNodeJob {
+  protected:
+    std::string gpusOfNode() const override { return "parts"; }
+};
+
+TEST_F(FourGpusJob, AReplicaOfSixRanksSpansTwoNodes) {
+    host(2);
+    start(spec(1, 6, 5));
+    expectFinishedWell();
+    std::map<std::string, std::set<std::string>> gpusByNode;
+    for (const auto& started : all<model::RankStarted>())
+        EXPECT_TRUE(gpusByNode[started.node].insert(started.gpuUuid).second);
+    ASSERT_EQ(gpusByNode.size(), 2u) << lastEvents();
+    EXPECT_EQ(gpusByNode.begin()->second.size() + gpusByNode.rbegin()->second.size(), 6u);
+}
+
 class OneGpuJob : public GpuNodeJob {
   protected:
     std::string gpusOfNode() const override { return "0"; }

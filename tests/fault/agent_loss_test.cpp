@@ -3,6 +3,9 @@
 // again, and sees them end although they are not its children.
 #include <signal.h>
 
+#include <set>
+#include <string>
+
 #include "tests/fault/training_job.h"
 #include "tests/support/held_at_exit.h"
 
@@ -48,6 +51,38 @@ TEST_F(AgentLoss, ItsRanksTrainOnAndTheNextAgentSeesThemEnd) {
     // The agent's word of a small process that dies and its broken connections come together.
     EXPECT_THAT(opened[0].cause, testing::AnyOf(model::EvidenceKind::kProcessExit,
                                                 model::EvidenceKind::kTransportReset));
+}
+
+/// Each node has room for one of its two ranks.
+TEST_F(AgentLoss, AReplicaThatIsLargerThanANodeSpansNodesAndEndsWithOneOfThem) {
+    host(5, {}, 1);
+    start(spec(0, 2, 2));
+    awaitStep(3);
+    std::set<std::string> nodes;
+    for (const auto& started : all<model::RankStarted>()) nodes.insert(started.node);
+    EXPECT_EQ(nodes.size(), 4u);
+    EXPECT_EQ(all<model::RankStarted>().size(), 4u);
+
+    inject(model::FaultKind::kKillReplica, 0);
+    expectRejoined(0);
+
+    const auto nodeNow = [&](RankId rank) {
+        std::string node;
+        for (const auto& started : all<model::RankStarted>())
+            if (started.rank == rank) node = started.node;
+        return node;
+    };
+    model::FaultSpec fault;
+    fault.kind = model::FaultKind::kKillNode;
+    fault.node = nodeNow({1, 1});
+    const std::string stays = nodeNow({0, 0});
+    ASSERT_TRUE(host_->controller().inject(run_, fault, 0, "", "test").ok());
+    expectRejoined(1);
+    EXPECT_NE(nodeNow({1, 0}), fault.node);
+    EXPECT_NE(nodeNow({1, 1}), fault.node);
+    EXPECT_NE(nodeNow({1, 0}), nodeNow({1, 1}));
+    EXPECT_EQ(nodeNow({0, 0}), stays);
+    stopAndAudit();
 }
 
 TEST_F(AgentLoss, ARankThatEndsWhileNoAgentLooksIsReportedByTheNext) {

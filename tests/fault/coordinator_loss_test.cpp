@@ -24,10 +24,14 @@ class CoordinatorLoss : public testing::Test {
   protected:
     static constexpr uint32_t kReplicas = 3;
     static constexpr uint32_t kShards = 2;
+    virtual uint32_t nodes() const { return 1; }
+    virtual uint32_t slotsPerNode() const { return 16; }
 
     void SetUp() override {
         support::JobHostOptions options;
         options.withController = false;
+        options.nodes = nodes();
+        options.slotsPerNode = slotsPerNode();
         host_ = std::make_unique<support::JobHost>(options);
         ASSERT_TRUE(host_->ready().ok()) << host_->ready();
         controller_ = std::make_unique<support::OutsideController>(
@@ -213,6 +217,27 @@ std::string nameOf(const testing::TestParamInfo<Moment>& info) {
     std::string name = std::string(info.param.point) + std::to_string(info.param.times);
     std::erase(name, '-');
     return name;
+}
+
+class AcrossNodes : public CoordinatorLoss {
+  protected:
+    uint32_t nodes() const override { return kReplicas * kShards; }
+    uint32_t slotsPerNode() const override { return 1; }
+};
+
+TEST_F(AcrossNodes, ReplicasThatSpanNodesAreFoundAgain) {
+    startJob(spec());
+    awaitStep(5);
+    dieAt("vote", 1);
+    ASSERT_TRUE(controller_->awaitKilled());
+    comeBack();
+    awaitStep(step() + 8);
+    finish();
+    expectNoTrace();
+    expectNobodyRestarted();
+    std::set<std::string> used;
+    for (const auto& started : all<model::RankStarted>()) used.insert(started.node);
+    EXPECT_EQ(used.size(), nodes());
 }
 
 /// Nothing else goes wrong: nobody restarts, nobody is lost.

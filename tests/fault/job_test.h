@@ -25,9 +25,11 @@ class JobTest : public testing::Test {
     virtual runtime::Proposer proposer() const { return {}; }
     /// That the nodes' agents give to ranks.
     virtual std::string gpusOfNode() const { return "all"; }
-    void host(uint32_t nodes = 1, runtime::AgentHeartbeat agentHeartbeat = {}) {
+    void host(uint32_t nodes = 1, runtime::AgentHeartbeat agentHeartbeat = {},
+              uint32_t slotsPerNode = 16) {
         support::JobHostOptions options;
         options.nodes = nodes;
+        options.slotsPerNode = slotsPerNode;
         options.worker = worker();
         options.proposer = proposer();
         options.agentHeartbeat = agentHeartbeat;

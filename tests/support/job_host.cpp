@@ -63,7 +63,9 @@ void JobHost::startAgent(uint32_t node) {
                  socket(),
                  kToken,
                  dir_ + "/" + name,
-                 options_.gpus};
+                 options_.gpus == "parts"
+                     ? std::to_string(node + 1) + "/" + std::to_string(options_.nodes)
+                     : options_.gpus};
     auto pid = runtime::launch(spec);
     if (pid.ok())
         agents_[node] = *pid;

@@ -29,7 +29,8 @@ struct JobHostOptions {
     std::string worker = "bulkhead-worker";  ///< program of the ranks
     runtime::Proposer proposer = {};         ///< of the controller
     runtime::AgentHeartbeat agentHeartbeat = {};
-    std::string gpus = "all";    ///< that each agent gives to ranks
+    /// That each agent gives to ranks; "parts": of all, none to two nodes.
+    std::string gpus = "all";
     bool withController = true;  ///< false: another process is it, listening on socket()
 };
 

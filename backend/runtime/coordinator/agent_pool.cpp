@@ -232,18 +232,25 @@ void AgentPool::lost(const std::string& name, const std::string& why) {
     listener_.nodeChanged(node.status, "its agent is away");  // ends all waits for this node
 }
 
-std::optional<std::string> AgentPool::choose(Need need, const std::string& preferred) const {
+std::vector<std::string> AgentPool::choose(Need need, const std::string& preferred) const {
     // All ranks of a job compute on GPUs, or none does.
     const bool gpus = need.gpus && std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
                           return node.second.status.gpus > 0;
                       });
+    const auto isUp = [&](const Node& node) {
+        return node.status.state == model::NodeState::kUp && isConnected(node.status.node);
+    };
     const auto room = [&](const Node& node) -> uint32_t {
         const NodeStatus& has = node.status;
-        if (has.state != model::NodeState::kUp || !isConnected(has.node)) return 0;
+        if (!isUp(node)) return 0;
         uint32_t free = has.slots - std::min(has.slots, has.used);
         if (gpus) free = std::min(free, has.gpus - std::min(has.gpus, has.gpusUsed));
-        return free >= need.slots ? free : 0;
+        return free;
     };
+    const bool anyIsLarge = std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+        const NodeStatus& has = node.second.status;
+        return isUp(node.second) && has.slots >= need.slots && (!gpus || has.gpus >= need.slots);
+    });
     const MonoNs now = reactor_.now();
     const auto missesBeats = [&](const Node& node) {
         return now - node.lastHeard > 3 * heartbeat_.intervalMs * kMillisecond / 2;
@@ -251,15 +258,20 @@ std::optional<std::string> AgentPool::choose(Need need, const std::string& prefe
     const auto isDoubtful = [&](const Node& node) {
         return missesBeats(node) || (node.failedAt != 0 && now - node.failedAt < kDoubtedFor);
     };
-    if (const auto it = nodes_.find(preferred);
-        it != nodes_.end() && room(it->second) > 0 && !missesBeats(it->second))
-        return preferred;
-    const Node* best = nullptr;
-    const auto rank = [&](const Node& node) { return std::pair(!isDoubtful(node), room(node)); };
+    std::vector<const Node*> best;
     for (const auto& [name, node] : nodes_)
-        if (room(node) > 0 && (best == nullptr || rank(node) > rank(*best))) best = &node;
-    if (best == nullptr) return std::nullopt;
-    return best->status.node;
+        if (room(node) >= (anyIsLarge ? need.slots : 1)) best.push_back(&node);
+    const auto rank = [&](const Node* node) {
+        const bool wanted = node->status.node == preferred && !missesBeats(*node);
+        return std::tuple(wanted, !isDoubtful(*node), room(*node));
+    };
+    std::ranges::stable_sort(best, std::ranges::greater{}, rank);
+    std::vector<std::string> slots;
+    for (const Node* node : best)
+        slots.insert(slots.end(), std::min<size_t>(room(*node), need.slots - slots.size()),
+                     node->status.node);
+    if (slots.size() < need.slots) slots.clear();
+    return slots;
 }
 
 absl::Status AgentPool::start(const std::string& node, StartRank command) {

@@ -50,14 +50,16 @@ class AgentPool {
     /// A connection whose first message was `hello`. Takes it, or refuses it with the reason.
     void accept(std::unique_ptr<ControlChannel> channel, const AgentHello& hello);
 
-    /// The room that a replica needs on a node.
+    /// The room that a replica needs.
     struct Need {
         uint32_t slots = 1;
         bool gpus = false;  ///< one a slot; when no node has any, none
     };
-    /// A node with that free: `preferred` when it is up, else the one with most room. Nodes that
-    /// miss heartbeats now, or failed lately (doubt()), come last.
-    std::optional<std::string> choose(Need need, const std::string& preferred) const;
+    /// The node of each slot, all the same: `preferred` when it is up and has that free, else the
+    /// one with most room. Where no node that is up is so large, few nodes with that free together,
+    /// neighbouring slots on the same one. Nodes that miss heartbeats now, or failed lately
+    /// (doubt()), come last. Empty: there is no such room now.
+    std::vector<std::string> choose(Need need, const std::string& preferred) const;
 
     /// Reserves the slot and tells the agent; RankUp or RankGone follows. Unavailable when the
     /// agent is away.

@@ -174,13 +174,18 @@ class JobCoordinator {
     bool inventoryDone(const std::map<int32_t, std::string>& unheard) const;
     std::string preferredNode(int32_t replica) const;
     RankSecrets rankSecrets(const RankProcess& process) const;
-    absl::Status startOn(const std::string& node, int32_t replica, uint32_t incarnation);
+    /// `nodes`: by shard.
+    absl::Status startOn(const std::vector<std::string>& nodes, int32_t replica,
+                         uint32_t incarnation);
     void gpuTroubled(const GpuTroubleSeen& seen);
     void linkClosed(RankId rank, uint32_t incarnation, const absl::Status& why);
     void suspect(RankId rank, uint32_t incarnation, const std::string& why);
     void received(RankId rank, uint32_t incarnation, protocol::ToCoordinator message);
     FaultRunner::Hands hands();
-    std::string nodeOf(int32_t replica) const;
+    /// Empty: not known.
+    std::string nodeOf(RankId rank) const;
+    /// Its first rank's.
+    std::string nodeOf(int32_t replica) const { return nodeOf(RankId{replica, 0}); }
     std::vector<int32_t> replicasOn(const std::string& node) const;
 
     JobSurroundings around_;
@@ -225,7 +230,7 @@ class JobCoordinator {
 
     struct Placed {
         uint32_t incarnation = 0;
-        std::string node;
+        std::vector<std::string> nodes;  ///< by shard; empty: not known
     };
     std::map<int32_t, Placed> placed_;           ///< replicas and where they were put last
     std::map<int32_t, uint32_t> waitingStarts_;  ///< replica, incarnation: no slots yet

@@ -89,27 +89,26 @@ void JobCoordinator::suspect(RankId rank, uint32_t incarnation, const std::strin
     evidence.accused = rank;
     evidence.incarnation = incarnation;
     evidence.reporter = "coordinator";
-    const auto node = placed_.find(rank.replica);
-    const bool agentGone = node != placed_.end() && !around_.pool.isConnected(node->second.node);
+    const std::string node = nodeOf(rank);
+    const bool agentGone = !node.empty() && !around_.pool.isConnected(node);
     evidence.kind =
         agentGone ? protocol::EvidenceKind::kNodeLost : protocol::EvidenceKind::kTransportReset;
-    evidence.detail = agentGone ? absl::StrCat("node ", node->second.node, ": its agent and ",
-                                               name(rank), " are both gone")
-                      // Its process may take long to be gone, and to be told of.
-                      : !known->second.words.empty()
-                          ? absl::StrCat(name(rank), " ended: ", known->second.words)
-                          : absl::StrCat("the control connection of ", name(rank), ": ", why);
+    evidence.detail =
+        agentGone ? absl::StrCat("node ", node, ": its agent and ", name(rank), " are both gone")
+        // Its process may take long to be gone, and to be told of.
+        : !known->second.words.empty()
+            ? absl::StrCat(name(rank), " ended: ", known->second.words)
+            : absl::StrCat("the control connection of ", name(rank), ": ", why);
     feed(protocol::Received{rank, std::move(evidence)});
 }
 
 /// An agent speaks for the processes of its own node.
 bool JobCoordinator::isElsewhere(const std::string& node, const RankProcess& process) const {
-    const auto placed = placed_.find(process.rank.replica);
-    if (placed == placed_.end() || placed->second.incarnation != process.incarnation ||
-        placed->second.node == node)
+    const std::string there = nodeOf(process.rank);
+    if (there.empty() || there == node ||
+        placed_.at(process.rank.replica).incarnation != process.incarnation)
         return false;
-    spdlog::warn("node {} spoke of {}, which runs on {}: ignored", node, name(process.rank),
-                 placed->second.node);
+    spdlog::warn("node {} spoke of {}, which runs on {}: ignored", node, name(process.rank), there);
     return true;
 }
 
@@ -127,7 +126,10 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
         return (void)around_.pool.send(node, SignalRank{up.process, SIGKILL, 0, 0});
     if (same) return;
     known = {up.process.incarnation, up.pid};
-    placed_[rank.replica] = {up.process.incarnation, node};
+    Placed& placed = placed_[rank.replica];
+    if (placed.incarnation != up.process.incarnation) placed = {up.process.incarnation, {}};
+    placed.nodes.resize(beginning_.spec.shards);
+    placed.nodes.at(static_cast<size_t>(rank.shard)) = node;
     fleet_.started(rank, up.process.incarnation);
     // One that outlived a coordinator was told of when it started.
     const model::RankView* told = model::findRank(state_, rank);
@@ -370,27 +372,33 @@ void JobCoordinator::tryStarts() {
     for (auto it = waitingStarts_.begin(); it != waitingStarts_.end();) {
         const auto [replica, incarnation] = *it;
         const std::string preferred = preferredNode(replica);
-        const auto node = around_.pool.choose(
+        const std::vector<std::string> nodes = around_.pool.choose(
             {beginning_.spec.shards, beginning_.spec.mayUseGpus() && !beginning_.spec.shareGpu},
             preferred);
         // At the start of a job its nodes connect one after the other: wait for the one it names.
         const bool early = !preferred.empty() && !around_.pool.knows(preferred) &&
                            around_.reactor.now() < placementUntil_;
-        if (!node || early) {
-            if (!node && around_.reactor.now() >= placementUntil_)
+        if (nodes.empty() || early) {
+            if (nodes.empty() && around_.reactor.now() >= placementUntil_)
                 tellNoSlots(replica, incarnation);
             ++it;
             continue;
         }
         // It may still hold what the new process needs: addresses, a GPU's memory.
-        if (around_.pool.predecessor(*node, beginning_.run, replica, incarnation)) {
-            tellPredecessor(replica, incarnation, *node);
+        const auto old = std::ranges::find_if(nodes, [&](const std::string& node) {
+            return around_.pool.predecessor(node, beginning_.run, replica, incarnation).has_value();
+        });
+        if (old != nodes.end()) {
+            tellPredecessor(replica, incarnation, *old);
             ++it;
             continue;
         }
-        const absl::Status started = startOn(*node, replica, incarnation);
-        // Its agent has just gone: the same again finds another node, or waits for one.
-        if (!started.ok() && !around_.pool.isConnected(*node)) continue;
+        const absl::Status started = startOn(nodes, replica, incarnation);
+        // Its agent has just gone: the same again finds another node, or waits for one. Of several
+        // nodes some have begun it, and the next start is a new incarnation.
+        if (!started.ok() && nodes.front() == nodes.back() &&
+            !around_.pool.isConnected(nodes.front()))
+            continue;
         toldNoSlots_.erase(replica);
         it = waitingStarts_.erase(it);
         if (!started.ok()) failed.push_back({replica, incarnation, std::string(started.message())});
@@ -452,10 +460,11 @@ RankSecrets JobCoordinator::rankSecrets(const RankProcess& process) const {
             around_.secret.derive(replica)};
 }
 
-absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
+absl::Status JobCoordinator::startOn(const std::vector<std::string>& nodes, int32_t replica,
                                      uint32_t incarnation) {
-    placed_[replica] = {incarnation, node};
+    placed_[replica] = {incarnation, nodes};
     for (uint32_t s = 0; s < beginning_.spec.shards; ++s) {
+        const std::string& node = nodes[s];
         StartRank start;
         start.process = {beginning_.run, {replica, static_cast<int32_t>(s)}, incarnation};
         const bool own = !beginning_.spec.command.empty();
@@ -499,7 +508,7 @@ void JobCoordinator::act(const protocol::StopReplica& action) {
     const auto placed = placed_.find(action.replica);
     if (action.kill && replica != nullptr && replica->state == model::ReplicaState::kStarting &&
         placed != placed_.end() && placed->second.incarnation == action.incarnation)
-        around_.pool.doubt(placed->second.node);
+        for (const std::string& node : placed->second.nodes) around_.pool.doubt(node);
     for (auto& [rank, known] : known_)
         if (rank.replica == action.replica && known.incarnation <= action.incarnation) {
             known.stopping = true;
@@ -538,8 +547,7 @@ FaultRunner::Hands JobCoordinator::hands() {
         if (known == nullptr)
             return absl::UnavailableError(absl::StrCat(name(rank), " does not run"));
         const RankProcess process{beginning_.run, rank, known->incarnation};
-        return around_.pool.send(placed_[rank.replica].node,
-                                 SignalRank{process, signal, fault, durationMs});
+        return around_.pool.send(nodeOf(rank), SignalRank{process, signal, fault, durationMs});
     };
     h.fillDisk = [this](const std::string& node, uint64_t fault, uint64_t durationMs) {
         const std::string& dir = beginning_.spec.checkpointDir;
@@ -574,15 +582,17 @@ FaultRunner::Hands JobCoordinator::hands() {
     return h;
 }
 
-std::string JobCoordinator::nodeOf(int32_t replica) const {
-    const auto it = placed_.find(replica);
-    return it == placed_.end() ? "" : it->second.node;
+std::string JobCoordinator::nodeOf(RankId rank) const {
+    const auto it = placed_.find(rank.replica);
+    const auto shard = static_cast<size_t>(rank.shard);
+    return it == placed_.end() || shard >= it->second.nodes.size() ? "" : it->second.nodes[shard];
 }
 
 std::vector<int32_t> JobCoordinator::replicasOn(const std::string& node) const {
     std::vector<int32_t> replicas;
     for (const auto& [replica, placed] : placed_)
-        if (placed.node == node) replicas.push_back(replica);
+        if (std::ranges::find(placed.nodes, node) != placed.nodes.end())
+            replicas.push_back(replica);
     return replicas;
 }
 
