@@ -720,8 +720,8 @@ class Job:
                            "does not run: change it in a scheduler that register(scheduler=...) is given, or in "
                            "before_update")
         if self._gradients and self._gradients != self._stamps():
-            raise JobError(f"step {number}: a gradient changed between two batches; the loop clears them "
-                           "itself, and adds up what backward() gives: remove zero_grad(), and clip in "
+            raise JobError(f"step {number}: a gradient changed between two batches or after the last; the loop "
+                           "clears them itself, and adds up what backward() gives: remove zero_grad(), and clip in "
                            "register(before_update=...)")
 
     @staticmethod
@@ -808,8 +808,8 @@ class Job:
         self._unchanged(step.number)
         for name, value, before in self._buffers_before:
             if not self._reduced and not same_bits(value, before):
-                raise JobError(f"buffer {name} changes in the forward pass, differently on each replica; "
-                               "register(buffers=\"reduced\") makes it the mean over all replicas, or make it "
+                raise JobError(f"buffer {name} changes in the forward pass, or elsewhere in the loop, differently on "
+                               "each replica; register(buffers=\"reduced\") makes it the mean over all replicas, or make it "
                                "persistent=False")
         # What was written may be what was there: the next step compares.
         self._buffers_written |= self._buffer_values != [value._version for _, value in self._state.buffers()]
