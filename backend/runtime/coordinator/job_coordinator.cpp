@@ -186,7 +186,6 @@ void JobCoordinator::begin() {
     const MonoNs join = beginning_.spec.timeouts.joinMs * kMillisecond;
     beganAt_ = around_.reactor.now();
     placementUntil_ = beganAt_ + join;
-    placementTimer_ = around_.reactor.after(join, [this] { tryStarts(); });
     carryOut(machine_.begin(around_.reactor.now()));
     busy_ = false;
     // Ranks that outlived an earlier coordinator.

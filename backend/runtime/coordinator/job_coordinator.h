@@ -162,6 +162,7 @@ class JobCoordinator {
 
     // job_processes.cpp: ranks and nodes
     void tryStarts();
+    void lookForRoomAgain();
     struct KnownRank;
     void noteFiles(const std::string& node, const RankFiles& of);
     bool isElsewhere(const std::string& node, const RankProcess& process) const;

@@ -20,6 +20,7 @@ constexpr MonoNs kExitGrace = 50 * kMillisecond;
 /// Exits come right behind the hello of an agent that is back.
 constexpr MonoNs kExitsToldWithin = 100 * kMillisecond;
 constexpr MonoNs kInventoryLook = 50 * kMillisecond;
+constexpr MonoNs kRoomLook = 5 * kSecond;
 
 /// A killed process that is not gone by then is stuck, or has very much memory to give back.
 constexpr MonoNs kEndsWithin = 5 * kSecond;
@@ -403,7 +404,24 @@ void JobCoordinator::tryStarts() {
         it = waitingStarts_.erase(it);
         if (!started.ok()) failed.push_back({replica, incarnation, std::string(started.message())});
     }
+    lookForRoomAgain();
     for (protocol::StartFailed& f : failed) feed(std::move(f));
+}
+
+/// However long there is no room, none of those that wait for it is late.
+void JobCoordinator::lookForRoomAgain() {
+    around_.reactor.cancel(std::exchange(placementTimer_, 0));
+    if (waitingStarts_.empty()) return;
+    const MonoNs named = placementUntil_ - around_.reactor.now();
+    placementTimer_ =
+        around_.reactor.after(named > 0 ? std::min(named, kRoomLook) : kRoomLook, [this] {
+            placementTimer_ = 0;
+            protocol::Tick tick;
+            for (const auto& [replica, incarnation] : waitingStarts_)
+                tick.unplaced.push_back(replica);
+            feed(tick);
+            tryStarts();
+        });
 }
 
 /// Most are gone at once. One that stays keeps its replica away, which must be said.

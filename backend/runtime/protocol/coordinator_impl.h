@@ -205,7 +205,7 @@ class CoordinatorMachine::Impl : Lineage {
     void on(const StartFailed& in);
     void on(const RecordDurable& in);
     void on(const Operation& in);
-    void on(const Tick&);
+    void on(const Tick& in);
     void on(const InventoryDone&);
     void on(const CheckpointsFound& in);
     void from(RankId from, const Hello& m);

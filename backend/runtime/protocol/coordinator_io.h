@@ -106,7 +106,9 @@ struct Operation {
 };
 
 /// Time passed; the machine asked for it by WakeAt (more ticks do no harm).
-struct Tick {};
+struct Tick {
+    std::vector<int32_t> unplaced;  ///< replicas whose start waits for a node with room
+};
 
 using Input = std::variant<Received, RankRunning, RankExited, NodeLost, StartFailed, RecordDurable,
                            Operation, Tick, InventoryDone, CheckpointsFound>;

@@ -262,7 +262,12 @@ void CoordinatorMachine::Impl::setPhase(JobPhase phase, const std::string& why) 
     fact(fact::JobPhaseChanged{phase, why});
 }
 
-void CoordinatorMachine::Impl::on(const Tick&) {}  // step() does what is due
+/// Nothing that waits for a node with room is late. step() does what is due.
+void CoordinatorMachine::Impl::on(const Tick& in) {
+    for (const int32_t id : in.unplaced)
+        if (Replica* r = find(id); r != nullptr && r->stage == Stage::kStarting)
+            r->stageSince = now_;
+}
 
 void CoordinatorMachine::Impl::on(const Received& in) {
     std::visit([&](const auto& m) { from(in.from, m); }, in.message);
