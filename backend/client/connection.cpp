@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <random>
 
+#include "absl/strings/str_replace.h"
 #include "backend/access/certificates.h"
 #include "backend/proto/convert.h"
 #include "backend/proto/grpc_log.h"
@@ -89,17 +90,7 @@ std::string wrongWithTarget(const std::string& target) {
 /// gRPC reads a socket's path as a part of a URI.
 std::string dialled(const std::string& target) {
     if (target.rfind("unix:", 0) != 0) return target;
-    std::string path;
-    for (const char c : target) {
-        if (c != '%' && c != '?' && c != '#') {
-            path += c;
-            continue;
-        }
-        char hex[4];
-        std::snprintf(hex, sizeof hex, "%%%02X", static_cast<unsigned>(c));
-        path += hex;
-    }
-    return path;
+    return absl::StrReplaceAll(target, {{"%", "%25"}, {"?", "%3F"}, {"#", "%23"}});
 }
 
 bool isOfThisMachine(const std::string& target) {
