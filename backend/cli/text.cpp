@@ -7,6 +7,7 @@
 #include <ctime>
 #include <iterator>
 
+#include "absl/strings/str_join.h"
 #include "backend/cli/cli.h"
 #include "backend/cli/gpu_table.h"
 #include "backend/cli/live_text.h"
@@ -259,7 +260,8 @@ std::string stateText(const model::RunState& state) {
             {"REPLICA", "STATE", "STEP", "NODE", "INCARNATION", "WHY"}};
         for (const model::ReplicaView& r : state.replicas)
             rows.push_back({std::to_string(r.replica), std::string(enumName(r.state)),
-                            std::to_string(r.step), r.node, std::to_string(r.incarnation), r.why});
+                            std::to_string(r.step), absl::StrJoin(model::nodesOf(state, r), ", "),
+                            std::to_string(r.incarnation), r.why});
         out += "\n" + table(rows);
     }
     if (state.lastCommit && !state.steps.empty() && state.steps.back().copies > 0)

@@ -71,6 +71,17 @@ const ReplicaView* findReplica(const RunState& state, int32_t replica) {
     return it != state.replicas.end() && it->replica == replica ? &*it : nullptr;
 }
 
+std::vector<std::string> nodesOf(const RunState& state, const ReplicaView& replica) {
+    std::vector<std::string> nodes;
+    auto rank = std::lower_bound(state.ranks.begin(), state.ranks.end(), replica.replica,
+                                 [](const RankView& v, int32_t id) { return v.rank.replica < id; });
+    for (; rank != state.ranks.end() && rank->rank.replica == replica.replica; ++rank)
+        if (!rank->node.empty() && std::find(nodes.begin(), nodes.end(), rank->node) == nodes.end())
+            nodes.push_back(rank->node);
+    if (nodes.empty() && !replica.node.empty()) nodes.push_back(replica.node);
+    return nodes;
+}
+
 const RankView* findRank(const RunState& state, RankId rank) {
     auto it = std::lower_bound(state.ranks.begin(), state.ranks.end(), rank,
                                [](const RankView& v, const RankId& id) { return v.rank < id; });

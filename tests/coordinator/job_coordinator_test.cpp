@@ -360,7 +360,7 @@ TEST_F(JobCoordinatorTest, EachReplicaIsStartedOnceWhereThereIsRoomAndCanFindIts
     up(0);  // told again
     EXPECT_THAT(all<model::RankStarted>(), SizeIs(2));
     const auto status = job_->status();
-    EXPECT_EQ(status.replicas[1].node, placed(1));
+    EXPECT_THAT(status.replicas[1].nodes, ElementsAre(placed(1)));
 }
 
 TEST_F(JobCoordinatorTest, AJobWaitsForTheNodeItNamesAndThenTakesAnother) {

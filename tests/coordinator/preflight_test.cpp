@@ -22,7 +22,7 @@ JobStatus fourReplicas() {
     s.phase = model::JobPhase::kTraining;
     s.revision = 17;
     for (int32_t r = 0; r < 4; ++r)
-        s.replicas.push_back({r, 1, ReplicaState::kTraining, r < 2 ? "node0" : "node1"});
+        s.replicas.push_back({r, 1, ReplicaState::kTraining, {r < 2 ? "node0" : "node1"}});
     s.nodes = {{"node0", "127.0.0.1", 4, 4, model::NodeState::kUp},
                {"node1", "127.0.0.2", 4, 4, model::NodeState::kUp}};
     return s;
@@ -242,6 +242,14 @@ TEST(Preflight, LosingANodeCountsItsReplicas) {
     const auto p = preflight(fourReplicas(), kill);
     EXPECT_TRUE(p.allowed);
     EXPECT_EQ(p.contributorsAfter, 2u);
+}
+
+TEST(Preflight, LosingANodeCountsReplicasOfWhichItHasAnyRank) {
+    JobStatus s = fourReplicas();
+    s.replicas[1].nodes = {"node0", "node1"};
+    model::FaultSpec kill = fault(FaultKind::kKillNode, -1);
+    kill.node = "node1";
+    EXPECT_EQ(preflight(s, kill).contributorsAfter, 1u);
 }
 
 TEST(Preflight, RefusalsNameTheTargetAndTheWayOut) {

@@ -64,6 +64,26 @@ TEST(RunState, listsEveryReplicaAndRankFromTheStart) {
     EXPECT_EQ(story.state.startedNs, kT0);
 }
 
+TEST(RunState, aReplicaIsOnTheNodesOfItsRanks) {
+    Story story;
+    story.start(2, 3);
+    const auto nodes = [&](int32_t replica) {
+        std::string all;
+        for (const std::string& node :
+             nodesOf(story.state, story.state.replicas.at(static_cast<size_t>(replica))))
+            all += node + " ";
+        return all;
+    };
+    EXPECT_EQ(nodes(1), "");
+    story.at(1, ReplicaChanged{1, 1, ReplicaState::kStarting, "node7", 0, ""});
+    EXPECT_EQ(nodes(1), "node7 ");
+    story.at(2, RankStarted{{0, 0}, 1, 70, "node0", {}, ""});
+    for (int32_t shard = 0; shard < 3; ++shard)
+        story.at(3, RankStarted{{1, shard}, 1, 71 + shard, shard < 2 ? "node1" : "node2", {}, ""});
+    EXPECT_EQ(nodes(0), "node0 ");
+    EXPECT_EQ(nodes(1), "node1 node2 ");
+}
+
 TEST(RunState, aNodesGpusAreAsLastToldAndGoWithTheNode) {
     Story story;
     story.start();

@@ -148,9 +148,11 @@ void CampaignRunner::put(uint64_t planned, const Waiting& waiting) {
     else if (model::findFault(hands_.state(), *id) == nullptr)
         return skip(planned, over->second);
     if (!campaign::losesReplica(fault)) return;
-    for (const model::ReplicaView& r : hands_.state().replicas)
-        if (r.replica == fault.replica || (!fault.node.empty() && r.node == fault.node))
+    for (const model::ReplicaView& r : hands_.state().replicas) {
+        const std::vector<std::string> nodes = model::nodesOf(hands_.state(), r);
+        if (r.replica == fault.replica || std::ranges::find(nodes, fault.node) != nodes.end())
             hit_[r.replica] = r.incarnation;
+    }
 }
 
 void CampaignRunner::skip(uint64_t planned, const std::string& why) {

@@ -474,9 +474,13 @@ JobStatus JobCoordinator::status() const {
     s.step = machine_.committedStep();
     s.checkpoint = machine_.checkpointStep();
     s.startedNs = startedNs_;
-    for (const protocol::ReplicaView& r : machine_.replicas())
-        s.replicas.push_back({r.replica, r.incarnation, static_cast<model::ReplicaState>(r.state),
-                              nodeOf(r.replica), r.releasable, r.alone});
+    for (const protocol::ReplicaView& r : machine_.replicas()) {
+        const auto placed = placed_.find(r.replica);
+        s.replicas.push_back(
+            {r.replica, r.incarnation, static_cast<model::ReplicaState>(r.state),
+             placed == placed_.end() ? std::vector<std::string>() : placed->second.nodes,
+             r.releasable, r.alone});
+    }
     s.nodes = around_.pool.nodes();
     s.model = state_.model;
     s.expertShard =

@@ -116,6 +116,9 @@ bool JobCoordinator::isElsewhere(const std::string& node, const RankProcess& pro
 void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
     const RankId rank = up.process.rank;
     if (isElsewhere(node, up.process)) return;
+    if (rank.shard < 0 || static_cast<uint32_t>(rank.shard) >= beginning_.spec.shards)
+        return spdlog::warn("node {} spoke of {}, which this job has not: ignored", node,
+                            name(rank));
     if (!up.error.empty()) {
         return feed(protocol::StartFailed{rank.replica, up.process.incarnation,
                                           absl::StrCat("node ", node, ": ", up.error)});

@@ -16,9 +16,9 @@ struct ReplicaStatus {
     int32_t replica = 0;
     uint32_t incarnation = 0;
     model::ReplicaState state = model::ReplicaState::kAbsent;
-    std::string node;
-    bool releasable = false;  ///< held, drained or given up
-    bool alone = false;       ///< nobody else holds the last commit, and no checkpoint has it
+    std::vector<std::string> nodes;  ///< of its ranks, by shard
+    bool releasable = false;         ///< held, drained or given up
+    bool alone = false;  ///< nobody else holds the last commit, and no checkpoint has it
 };
 
 struct NodeStatus {

@@ -434,7 +434,8 @@ Preflight preflight(const JobStatus& status, const model::FaultSpec& fault) {
                                           "\"; known: ", nodeNames(status)));
         uint32_t lost = 0;
         for (const ReplicaStatus& r : status.replicas)
-            if (r.node == fault.node && r.state == ReplicaState::kTraining) ++lost;
+            lost += r.state == ReplicaState::kTraining &&
+                    std::ranges::find(r.nodes, fault.node) != r.nodes.end();
         setContributors(p, status, p.contributorsBefore - lost);
         p.effect =
             absl::StrCat("The node's agent and every rank on it die; ", remaining(p, status), ".");
