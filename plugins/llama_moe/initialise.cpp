@@ -57,8 +57,8 @@ absl::Status ParameterStore<A>::writeTensor(const Tensor& tensor, const std::str
                                             uint64_t seed, size_t begin, size_t end, T* to) {
     if (tensor.kind != TensorKind::kGain && !(tensor.initScale > 0)) return absl::OkStatus();
     const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
-    for (size_t at = begin; at < end; at += kPiece) {
-        const size_t count = std::min(kPiece, end - at);
+    for (size_t at = begin; at < end; at += piece_.capacity()) {
+        const size_t count = std::min(piece_.capacity(), end - at);
         fill(tensor, key, at, at + count, piece_.data());
         math_->copy(to + at - begin, piece_.data(), count);
         BULKHEAD_RETURN_IF_ERROR(math_->finish());

@@ -27,7 +27,7 @@ absl::Status ParameterStore<A>::open(const ModelSpec& spec, Math<A>* math, Place
         largestSlice = std::max(largestSlice, slice);
     }
     BULKHEAD_RETURN_IF_ERROR(reduced_.reserve(device(), largestSlice));
-    BULKHEAD_RETURN_IF_ERROR(piece_.reserve(device(), kPiece));
+    BULKHEAD_RETURN_IF_ERROR(piece_.reserve(device(), std::min(kPiece, layout().count())));
     fresh_.assign(units, false);
     return useLayout();
 }

@@ -85,7 +85,7 @@ class ParameterStore {
     absl::Status settleLayout(bool keep);
 
   private:
-    static constexpr size_t kPiece = size_t{1} << 21;  ///< elements on the way at once
+    static constexpr size_t kPiece = size_t{1} << 21;  ///< elements on the way at once, at most
     struct Holding {
         Layout layout;
         Buffer<T> state;

@@ -27,7 +27,7 @@ struct BuildOrder {
     std::vector<protocol::RankEndpoint> ranks;  ///< of this replica, by shard
     uint32_t incarnation = 0;
     Secret groupSecret;                ///< equal on all ranks of this incarnation
-    bool blank = false;                ///< do not initialise: state will be imported
+    bool blank = false;                ///< no need to initialise: state will be imported
     std::vector<int32_t> expertShard;  ///< empty: the default placement
     int listenFd = -1;  ///< listening on this rank's own `data` address; stays the library's
 };
@@ -149,7 +149,7 @@ class TrainingProgram {
     }
     /// Returns when no readSum() is under way and its `done` has returned.
     virtual void awaitSum() {}
-    /// As awaitSum(), at once: one that is under way ends with Cancelled.
+    /// A readSum() that is under way ends with Cancelled, and then this returns.
     virtual void giveUpSum() {}
     /// Where both of them are, if peers can read them there; the same for all ranks of a job.
     virtual const SharedHeap* peerMemory() const { return nullptr; }
