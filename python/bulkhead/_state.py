@@ -86,6 +86,8 @@ class Marks:
     @staticmethod
     def _mark(tensor: torch.Tensor) -> torch.Tensor:
         bits = local_of(tensor).detach()
+        if bits.is_contiguous():
+            bits = bits.view(-1)
         try:
             bits = bits.view(torch.int64)  # by two: a sum of 32 bits does not see an even number of signs that turn
         except RuntimeError:  # it does not lie in memory by two
