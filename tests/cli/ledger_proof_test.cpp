@@ -130,7 +130,8 @@ void LedgerProofTest::tamperings() {
             "the chain is broken at step " + step);
     noticed(forge([&](auto& db) {
                 auto body = std::get<model::StepCommitted>(one.body);
-                body.record.contributors[0].ranges[0].end += 4;
+                auto& members = body.record.contributors;
+                members.at(0).ranges.push_back(members.at(1).ranges.at(0));
                 setBody(db, one.seq, body);
             }),
             "samples of domain 0");

@@ -84,6 +84,18 @@ class CoordinatorLoss : public testing::Test {
         const std::string answer = controller_->ask("crash " + point + " " + std::to_string(times));
         ASSERT_TRUE(answer == "ok" || answer.empty()) << answer;  // empty: it came there at once
     }
+    /// Nothing else goes wrong: nobody restarts, nobody is lost.
+    void expectTheNextGoesOn(const std::string& point, int times) {
+        startJob(spec());
+        awaitStep(5);
+        dieAt(point, times);
+        ASSERT_TRUE(controller_->awaitKilled());
+        comeBack();
+        awaitStep(step() + 8);
+        finish();
+        expectNoTrace();
+        expectNobodyRestarted();
+    }
     void finish() {
         model::Action stop;
         stop.kind = model::ActionKind::kStop;
@@ -226,33 +238,16 @@ class AcrossNodes : public CoordinatorLoss {
 };
 
 TEST_F(AcrossNodes, ReplicasThatSpanNodesAreFoundAgain) {
-    startJob(spec());
-    awaitStep(5);
-    dieAt("vote", 1);
-    ASSERT_TRUE(controller_->awaitKilled());
-    comeBack();
-    awaitStep(step() + 8);
-    finish();
-    expectNoTrace();
-    expectNobodyRestarted();
+    expectTheNextGoesOn("vote", 1);
     std::set<std::string> used;
     for (const auto& started : all<model::RankStarted>()) used.insert(started.node);
     EXPECT_EQ(used.size(), nodes());
 }
 
-/// Nothing else goes wrong: nobody restarts, nobody is lost.
 class InAStep : public CoordinatorLoss, public testing::WithParamInterface<Moment> {};
 
 TEST_P(InAStep, TheNextCoordinatorGoesOnAsIfNothingHadBeen) {
-    startJob(spec());
-    awaitStep(5);
-    dieAt(GetParam().point, GetParam().times);
-    ASSERT_TRUE(controller_->awaitKilled());
-    comeBack();
-    awaitStep(step() + 8);
-    finish();
-    expectNoTrace();
-    expectNobodyRestarted();
+    expectTheNextGoesOn(GetParam().point, GetParam().times);
 }
 INSTANTIATE_TEST_SUITE_P(Moments, InAStep,
                          testing::Values(Moment{"phase-compute", 1}, Moment{"phase-exchange", 1},

@@ -50,4 +50,6 @@ if /usr/bin/python3 -c 'import torch' 2>/dev/null; then
   inside=$(sed -n 2p "$root/kit/kit")
   unshare -rm bash -c 'mount --bind "$1/kit" "$2" && cd "$2" && exec env LD_LIBRARY_PATH="$2/lib" \
     BULKHEAD_PYTHON=/usr/bin/python3 "$3/tests/gpt_job_test" --gtest_filter="*AKilledReplica*"' - "$root" "$PWD" "$inside"
+else
+  echo "without torch for /usr/bin/python3 (./dev deps --torch) no whole job was run from the kit"
 fi
