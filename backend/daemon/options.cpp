@@ -165,9 +165,11 @@ Parsed parse(int argc, char** argv) {
                  "the controller's secret may be new although runs have not ended: their ranks are "
                  "given up");
     app.add_option("--slots", o.slots, "processes a node runs at most")->capture_default_str();
-    app.add_option("--gpus", o.gpus,
-                   "GPUs that a node gives to ranks, one each: all, none, indices or UUIDs with "
-                   "commas between, or i/n, the i-th of n parts [all, or a part by --agents]");
+    app.add_option(
+        "--gpus", o.gpus,
+        "GPUs that a node gives to ranks, one each: all, none, indices or UUIDs with "
+        "commas between, or i/n, the i-th of n parts, of those that CUDA_VISIBLE_DEVICES leaves "
+        "[all, or a part by --agents]");
     app.add_option("--on-term", o.onTerm,
                    "on SIGTERM, SIGINT, SIGHUP: leave the jobs running for the next controller, or "
                    "stop them with a checkpoint [leave for role controller, else stop]")

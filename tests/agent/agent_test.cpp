@@ -486,7 +486,7 @@ class GpuNode : public AgentTest {
 };
 
 TEST_F(GpuNode, EveryRankIsGivenAGpuOfItsOwn) {
-    EXPECT_EQ(hello_->gpus, 8u);
+    EXPECT_EQ(hello_->gpus.size(), 8u);
     for (int shard = 0; shard < 8; ++shard) {
         const RankUp up = startOne(shard);
         EXPECT_EQ(up.error, "");
@@ -502,10 +502,23 @@ TEST_F(GpuNode, OneMoreThanThereAreGpusIsRefusedUnlessItMayShare) {
     EXPECT_THAT(refused.error, HasSubstr("node node7 gives 8 GPUs to ranks"));
     EXPECT_THAT(refused.error, HasSubstr("GPU 0 by run-1 r0s0 incarnation 1"));
     EXPECT_THAT(refused.error, HasSubstr("share_gpu = true"));
-    EXPECT_EQ(startOne(9, true, true).gpu.uuid, uuid(0));
-    EXPECT_EQ(startOne(10, true, true).gpu.uuid, uuid(1)) << "the one that fewest use";
     EXPECT_EQ(startOne(11, false).gpu.uuid, "") << "one that computes on the CPU needs none";
     EXPECT_EQ(seenBy(11), "sees all");
+}
+
+TEST_F(GpuNode, ThoseThatShareTakeNoGpuThatAnotherHasForItself) {
+    again("1,2,3");
+    EXPECT_EQ(startOne(0).gpu.uuid, uuid(1));
+    for (int shard = 1; shard < 5; ++shard)
+        EXPECT_EQ(startOne(shard, true, true).gpu.uuid, uuid(shard % 2 == 1 ? 2 : 3))
+            << "the one that fewest use";
+    again("1,2,3");
+    EXPECT_EQ(startOne(5, true, true).gpu.uuid, uuid(2)) << "the next agent knows who shares";
+    EXPECT_THAT(startOne(6).error, HasSubstr("all are taken, GPU 3 by run-1 r0s2"));
+    again("1");
+    EXPECT_THAT(startOne(7, true, true).error,
+                HasSubstr("all are taken, GPU 1 by run-1 r0s0 incarnation 1; use another node, or "
+                          "set share_gpu = true in that job too"));
 }
 
 TEST_F(GpuNode, AGpuIsFreeWhenItsRankIsGoneAndNotBefore) {
@@ -530,13 +543,16 @@ TEST_F(GpuNode, AGpuThatFellOffTheBusIsGivenToNobody) {
     const RankUp first = startOne(0);
     EXPECT_EQ(first.gpu.uuid, uuid(1));
     std::ofstream(xidFile_) << "";
-    EXPECT_EQ(await<GpuTroubleSeen>().trouble.xid, 79u);
+    const GpuTroubleSeen seen = await<GpuTroubleSeen>();
+    EXPECT_EQ(seen.trouble.xid, 79u);
+    EXPECT_THAT(seen.ranks, testing::ElementsAre(rank(0))) << "it was given to this one";
+    EXPECT_THAT(seen.gpusLeft, testing::ElementsAre(uuid(2)));
     ::kill(first.pid, SIGKILL);
     await<RankGone>([&](const RankGone& g) { return g.process == rank(0); });
     EXPECT_EQ(startOne(1).gpu.uuid, uuid(2));
     EXPECT_THAT(startOne(2).error, HasSubstr("gives 1 GPUs to ranks"));
     again("1");
-    EXPECT_EQ(hello_->gpus, 1u) << "the next agent finds it again";
+    EXPECT_EQ(hello_->gpus.size(), 1u) << "the next agent finds it again";
     messages_.clear();
     std::ofstream(xidFile_) << "";
     await<GpuTroubleSeen>();
@@ -549,12 +565,28 @@ TEST_F(GpuNode, AGpuThatFellOffTheBusIsGivenToNobody) {
 
 TEST_F(GpuNode, GpusCanBeNarrowed) {
     again("6," + uuid(3));
-    EXPECT_EQ(hello_->gpus, 2u);
+    EXPECT_EQ(hello_->gpus.size(), 2u);
     EXPECT_EQ(startOne(0).gpu.uuid, uuid(6));
     EXPECT_EQ(startOne(1).gpu.uuid, uuid(3));
     again("none");
-    EXPECT_EQ(hello_->gpus, 0u);
+    EXPECT_EQ(hello_->gpus.size(), 0u);
     EXPECT_EQ(startOne(2).gpu.uuid, "");
+    EXPECT_EQ(seenBy(2), "sees") << "none was given to it";
+}
+
+TEST_F(AgentTest, OnlyGpusThatThisProcessMaySeeAreGivenToRanks) {
+    const std::vector<GpuPlace> all{{0, "GPU-a1"}, {1, "GPU-b2"}, {2, "GPU-c3"}};
+    const auto visible = [&](const char* variable) {
+        std::string names;
+        for (const GpuPlace& gpu : visibleGpus(all, variable)) names += gpu.uuid.back();
+        return names;
+    };
+    EXPECT_EQ(visible(nullptr), "123");
+    EXPECT_EQ(visible(""), "");
+    EXPECT_EQ(visible("2,0"), "31");
+    EXPECT_EQ(visible("GPU-b,GPU-c3"), "23") << "a UUID's beginning does";
+    EXPECT_EQ(visible("1,-1,2"), "2") << "what names none ends the list, as in CUDA";
+    EXPECT_EQ(visible("NoDevFiles"), "");
 }
 
 TEST_F(AgentTest, GpusAreNamedOrCounted) {

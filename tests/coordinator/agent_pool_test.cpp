@@ -35,7 +35,7 @@ class AgentPoolTest : public ::testing::Test {
         AgentHello hello;
         hello.node = node;
         hello.slots = 4;
-        hello.gpus = gpus;
+        for (uint32_t i = 0; i < gpus; ++i) hello.gpus.push_back(node + std::to_string(i));
         hello.home = home;
         hello.running = std::move(running);
         pool_.accept(std::move(here), hello);
@@ -122,9 +122,41 @@ TEST_F(AgentPoolTest, AReplicaThatIsLargerThanAnyNodeSpansFew) {
         << "a node is large enough, so none is spanned";
 }
 
+TEST_F(AgentPoolTest, OneAgentGivesAGpuToRanksAndNoOther) {
+    const auto first = join("node1", "", {}, 2);
+    auto [here, there] = memoryChannels(*reactor_, *reactor_);
+    std::string heard;
+    there->start(
+        [&](const std::string& bytes) {
+            if (const auto command = decode<AgentCommand>(bytes); command.ok())
+                if (const auto* welcome = std::get_if<AgentWelcome>(&*command))
+                    heard = welcome->error;
+        },
+        [](const absl::Status&) {});
+    AgentHello hello;
+    hello.node = "node2";
+    hello.slots = 4;
+    hello.gpus = {"another", "node11"};
+    pool_.accept(std::move(here), hello);
+    pass(40 * kMillisecond);
+    EXPECT_THAT(heard, ::testing::HasSubstr("node11 is given to ranks by the agent of node node1"));
+    EXPECT_FALSE(pool_.isConnected("node2"));
+}
+
+TEST_F(AgentPoolTest, AGpuThatIsLostIsCountedNoMore) {
+    const auto agent = join("node1", "", {}, 2);
+    EXPECT_THAT(pool_.choose({2, true}, ""), Each("node1"));
+    GpuTroubleSeen seen;
+    seen.gpusLeft = {"node11"};
+    ASSERT_TRUE(agent->send(encode(AgentMessage(seen))).ok());
+    pass(40 * kMillisecond);
+    EXPECT_THAT(pool_.choose({2, true}, ""), IsEmpty());
+    EXPECT_THAT(pool_.choose({1, true}, ""), Each("node1"));
+}
+
 TEST_F(AgentPoolTest, AReplicaThatMayUseGpusNeedsOneForEachOfItsSlots) {
     EXPECT_THAT(pool_.choose({4, true}, ""), Each("node0")) << "none has any: the CPU will do";
-    const auto other = join("node1", "", {{{"job", {0, 0}, 1}, 77, {1, "GPU-b"}}}, 3);
+    const auto other = join("node1", "", {{{"job", {0, 0}, 1}, 77, {1, "node11"}}}, 3);
     EXPECT_THAT(pool_.choose({2, true}, ""), Each("node1"));
     EXPECT_THAT(pool_.choose({2, true}, "node0"), Each("node1"))
         << "all of a job are on GPUs, or none";
@@ -137,6 +169,21 @@ TEST_F(AgentPoolTest, AReplicaThatMayUseGpusNeedsOneForEachOfItsSlots) {
     EXPECT_THAT(pool_.choose({2, true}, ""), IsEmpty()) << "one is promised";
     EXPECT_THAT(pool_.choose({1, true}, ""), Each("node1"));
     EXPECT_EQ(pool_.nodes().back().gpusUsed, 2u);
+}
+
+TEST_F(AgentPoolTest, AJobThatSharesIsNotPutOnGpusThatOthersHaveForThemselves) {
+    const auto gpu = [](int i) { return "node1" + std::to_string(i); };
+    const RunningRank alone{{"job", {0, 0}, 1}, 77, {0, gpu(0)}};
+    RunningRank sharing{{"other", {0, 0}, 1}, 78, {1, gpu(1), true}};
+    const auto node1 = join("node1", "", {alone, sharing}, 2);
+    EXPECT_THAT(pool_.choose({1, true}, ""), IsEmpty()) << "neither is free";
+    EXPECT_THAT(pool_.choose({2, true, true}, ""), Each("node1"))
+        << "two on the one that is shared";
+    const RunningRank both{{"job", {1, 0}, 1}, 79, {0, "node20"}};
+    const auto node2 = join("node2", "", {both}, 1);
+    EXPECT_THAT(pool_.choose({3, true, true}, ""), IsEmpty())
+        << "node1 has two slots, and the GPU of node2 is taken";
+    EXPECT_EQ(pool_.nodes().at(1).gpusUsed, 2u);
 }
 
 TEST_F(AgentPoolTest, ACordonIsToldAndANodeThatIsLostStaysThat) {

@@ -114,7 +114,7 @@ class JobCoordinatorTest : public testing::Test {
         hello.node = node;
         hello.address = "10.0.0." + std::to_string(agents_.size());
         hello.slots = slots;
-        hello.gpus = gpus;
+        for (uint32_t i = 0; i < gpus; ++i) hello.gpus.push_back(node + std::to_string(i));
         hello.running = std::move(running);
         pool_->accept(std::move(here), hello);
         run();

@@ -46,15 +46,17 @@ struct RankProcess {
     }
 };
 
-/// A GPU of a node.
+/// A GPU of a node, and how a rank has it.
 struct GpuPlace {
-    uint32_t gpu = 0;  ///< the driver's index
-    std::string uuid;  ///< by which CUDA_VISIBLE_DEVICES names it; empty: none
+    uint32_t gpu = 0;     ///< the driver's index
+    std::string uuid;     ///< by which CUDA_VISIBLE_DEVICES names it; empty: none
+    bool shared = false;  ///< with ranks of jobs that share as well
     bool operator==(const GpuPlace&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("gpu", self.gpu);
         visit("uuid", self.uuid);
+        visit("shared", self.shared);
     }
 };
 
@@ -79,9 +81,9 @@ struct AgentHello {
     uint32_t magic = kAgentMagic;
     uint64_t version = 0;  ///< agentVersion() of the build that sends it
     std::string node;
-    std::string address;  ///< IP its ranks listen on
-    uint32_t slots = 0;   ///< processes it is willing to run
-    uint32_t gpus = 0;    ///< that it gives to ranks, one each
+    std::string address;            ///< IP its ranks listen on
+    uint32_t slots = 0;             ///< processes it is willing to run
+    std::vector<std::string> gpus;  ///< UUIDs of those that it gives to ranks, one each
     int32_t pid = 0;
     /// Host and folder of its notes: an agent that was started again has the same, another one that
     /// was given its name has not.
@@ -254,11 +256,13 @@ struct NodeSample {
 struct GpuTroubleSeen {
     model::GpuTroubled trouble;  ///< its ranks left out
     std::vector<RankProcess> ranks;
-    uint64_t receipt = 0;  ///< as RankGone's
+    std::vector<std::string> gpusLeft;  ///< UUIDs of those that its agent still gives to ranks
+    uint64_t receipt = 0;               ///< as RankGone's
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("trouble", self.trouble);
         visit("ranks", self.ranks);
+        visit("gpus_left", self.gpusLeft);
         visit("receipt", self.receipt);
     }
 };

@@ -254,6 +254,21 @@ std::vector<GpuPlace> GpuSampler::places() const {
     return places;
 }
 
+std::vector<GpuPlace> visibleGpus(const std::vector<GpuPlace>& all, const char* variable) {
+    if (variable == nullptr) return all;
+    std::vector<GpuPlace> visible;
+    const std::vector<std::string> entries = absl::StrSplit(variable, ',');
+    for (const std::string& entry : entries) {
+        const auto found = std::ranges::find_if(all, [&](const GpuPlace& gpu) {
+            return entry == absl::StrCat(gpu.gpu) ||
+                   (entry.starts_with("GPU-") && gpu.uuid.starts_with(entry));
+        });
+        if (found == all.end()) break;
+        visible.push_back(*found);
+    }
+    return visible;
+}
+
 absl::StatusOr<std::vector<GpuPlace>> chooseGpus(const std::vector<GpuPlace>& all,
                                                  const std::string& wanted) {
     if (wanted == "all") return all;

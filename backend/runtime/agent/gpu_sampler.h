@@ -58,6 +58,12 @@ class GpuSampler {
     std::string whyNone_;
 };
 
+/// Those of `all` that CUDA_VISIBLE_DEVICES leaves to this process, as schedulers and containers
+/// set it: the driver's indices or the beginnings of UUIDs, with commas between, up to the first
+/// that names none. Null: all.
+[[nodiscard]] std::vector<GpuPlace> visibleGpus(const std::vector<GpuPlace>& all,
+                                                const char* variable);
+
 /// Those of `all` that `wanted` names: "all", "none", the driver's indices or UUIDs with commas
 /// between, or "2/4", the second of four parts that differ by one at most. InvalidArgument, naming
 /// what there is.

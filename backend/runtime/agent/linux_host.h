@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -39,7 +40,9 @@ class LinuxHost final : public Host {
     absl::StatusOr<std::unique_ptr<HostProcess>> find(const RegisteredRank& rank,
                                                       const std::string& output,
                                                       ProcessWatcher watcher) override;
-    std::vector<GpuPlace> gpus() override { return gpus_.places(); }
+    std::vector<GpuPlace> gpus() override {
+        return visibleGpus(gpus_.places(), std::getenv("CUDA_VISIBLE_DEVICES"));
+    }
     void sample(std::function<void(HostFigures)> done) override;
 
   private:

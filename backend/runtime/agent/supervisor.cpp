@@ -67,6 +67,12 @@ std::vector<RunningRank> Supervisor::running() const {
     return all;
 }
 
+std::vector<std::string> Supervisor::gpus() const {
+    std::vector<std::string> uuids;
+    for (const GpuPlace& gpu : gpus_) uuids.push_back(gpu.uuid);
+    return uuids;
+}
+
 absl::Status Supervisor::ownGpus() {
     auto chosen = chooseGpus(allGpus_, options_.gpus);
     if (!chosen.ok())
@@ -97,25 +103,35 @@ void Supervisor::start(const StartRank& command) {
     emit_(up);
 }
 
-/// The one that fewest use. A process has its GPU until it is gone, for until then it may have
-/// memory there.
+/// The one that fewest use, of those that nobody has for itself. A process has its GPU until it is
+/// gone, for until then it may have memory there.
 absl::StatusOr<GpuPlace> Supervisor::gpuFor(const StartRank& command) const {
     if (!command.onGpu || (gpus_.empty() && gpuGone_.empty())) return GpuPlace{};
     if (gpus_.empty())
         return absl::ResourceExhaustedError(
             absl::StrCat("node ", options_.node, " has no GPU left to give to a rank: ", gpuGone_));
-    std::map<std::string, std::vector<RankProcess>> users;
-    for (const auto& [id, process] : processes_) users[process.gpu.uuid].push_back(id);
-    const GpuPlace& best =
-        *std::min_element(gpus_.begin(), gpus_.end(), [&](const GpuPlace& a, const GpuPlace& b) {
-            return users[a.uuid].size() < users[b.uuid].size();
-        });
-    const std::vector<RankProcess>& taken = users[best.uuid];
-    if (taken.empty() || command.shareGpu) return best;
+    struct Use {
+        std::vector<RankProcess> ranks;
+        bool alone = false;
+    };
+    std::map<std::string, Use> uses;
+    for (const auto& [id, process] : processes_) {
+        Use& use = uses[process.gpu.uuid];
+        use.ranks.push_back(id);
+        use.alone = use.alone || !process.gpu.shared;
+    }
+    GpuPlace best = *std::ranges::min_element(gpus_, {}, [&](const GpuPlace& gpu) {
+        const Use& use = uses[gpu.uuid];
+        return std::pair(use.alone, use.ranks.size());
+    });
+    best.shared = command.shareGpu;
+    const Use& use = uses[best.uuid];
+    if (use.ranks.empty() || (command.shareGpu && !use.alone)) return best;
     return absl::ResourceExhaustedError(absl::StrCat(
         "node ", options_.node, " gives ", gpus_.size(), " GPUs to ranks, one each, and all are ",
-        "taken, GPU ", best.gpu, " by ", nameOf(taken.front()),
-        "; use fewer replicas or shards, another node, or share_gpu = true"));
+        "taken, GPU ", best.gpu, " by ", nameOf(use.ranks.front()), "; use ",
+        command.shareGpu ? "another node, or set share_gpu = true in that job too"
+                         : "fewer replicas or shards, another node, or share_gpu = true"));
 }
 
 /// A program of the job's own learns by its environment what our worker learns by arguments.
@@ -151,7 +167,9 @@ absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {
     const absl::StatusOr<GpuPlace> gpu = gpuFor(command);
     if (!gpu.ok()) return gpu.status();
     if (absl::Status s = chooseProgram(command); !s.ok()) return s;
-    if (!gpu->uuid.empty())
+    // No rank computes on a GPU that it was not given: another may have it. Without the driver's
+    // library nobody knows which there are, and those that share see what this process sees.
+    if (command.onGpu && !(command.shareGpu && allGpus_.empty()))
         command.environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", gpu->uuid));
     // Noted before it is started: if this agent ended in between, or had no room for a note, it
     // would leave a process behind that nobody knows of.
@@ -302,7 +320,10 @@ void Supervisor::tellTroubles(const std::vector<GpuFigures>& gpus) {
     for (const GpuFigures& gpu : gpus) {
         std::set<RankProcess> now;
         for (const auto& [id, process] : processes_)
-            if (gpu.processes.contains(process.handle->pid())) now.insert(id);
+            // The driver may know its processes by other numbers, as in a container.
+            if (gpu.processes.contains(process.handle->pid()) ||
+                (!process.gpu.uuid.empty() && process.gpu.gpu == gpu.sample.gpu))
+                now.insert(id);
         // The rank that ran there when it happened may be dead by now.
         std::set<RankProcess> users = std::exchange(gpuUsers_[gpu.sample.gpu], now);
         users.merge(now);
@@ -311,7 +332,8 @@ void Supervisor::tellTroubles(const std::vector<GpuFigures>& gpus) {
             trouble.seenNs = reactor_.clock().unixNs();
             if (!retire(trouble))
                 spdlog::error("{}: {}", model::gpuName(trouble), model::troubleText(trouble));
-            emit_(GpuTroubleSeen{std::move(trouble), {users.begin(), users.end()}, 0});
+            emit_(
+                GpuTroubleSeen{std::move(trouble), {users.begin(), users.end()}, this->gpus(), 0});
         }
     }
 }

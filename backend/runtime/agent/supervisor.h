@@ -41,7 +41,7 @@ class Supervisor {
 
     /// Takes the node's GPUs that its options name. InvalidArgument: they are not there.
     absl::Status ownGpus();
-    uint32_t gpus() const { return static_cast<uint32_t>(gpus_.size()); }
+    std::vector<std::string> gpus() const;
 
     std::vector<RunningRank> running() const;
 

@@ -47,6 +47,13 @@ absl::Status AgentPool::refusal(const AgentHello& hello) const {
     if (!model::isFileName(hello.node))
         return absl::InvalidArgumentError(
             model::concat("its name is none; start it with --node and ", model::kFileNameRule));
+    for (const auto& [name, node] : nodes_)
+        for (const std::string& gpu : node.gpus)
+            if (name != hello.node && node.channel != nullptr && !isSilent(node) &&
+                std::ranges::find(hello.gpus, gpu) != hello.gpus.end())
+                return absl::AlreadyExistsError(
+                    absl::StrCat(gpu, " is given to ranks by the agent of node ", name,
+                                 " already; narrow one of them with --gpus"));
     const auto it = nodes_.find(hello.node);
     // The connection before may be dead without a word; then its silence tells.
     if (it == nodes_.end() || isSilent(it->second)) return absl::OkStatus();
@@ -77,7 +84,7 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     node.status.node = hello.node;
     node.status.address = hello.address;
     node.status.slots = hello.slots;
-    node.status.gpus = hello.gpus;
+    node.gpus = hello.gpus;
     node.status.state =
         cordoned_.contains(hello.node) ? model::NodeState::kCordoned : model::NodeState::kUp;
     node.channel = std::move(channel);
@@ -95,7 +102,7 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     for (const auto& [process, pid] : node.processes) missed.insert(process);
     for (const RunningRank& running : hello.running) {
         missed.erase(running.process);
-        add(node, running.process, running.pid, !running.gpu.uuid.empty());
+        add(node, running.process, running.pid, running.gpu);
     }
     count(node);
     const std::string name = hello.node;
@@ -126,12 +133,10 @@ void AgentPool::missing(const std::string& name, const std::set<RankProcess>& pr
     }
 }
 
-void AgentPool::add(Node& node, const RankProcess& process, int32_t pid, bool onGpu) {
+void AgentPool::add(Node& node, const RankProcess& process, int32_t pid, const GpuPlace& gpu) {
     node.processes[process] = pid;
-    if (onGpu)
-        node.onGpus.insert(process);
-    else
-        node.onGpus.erase(process);
+    node.onGpus.erase(process);
+    if (!gpu.uuid.empty()) node.onGpus[process] = gpu;
     count(node);
 }
 
@@ -143,7 +148,22 @@ void AgentPool::forget(Node& node, const RankProcess& process) {
 
 void AgentPool::count(Node& node) {
     node.status.used = static_cast<uint32_t>(node.processes.size());
-    node.status.gpusUsed = static_cast<uint32_t>(node.onGpus.size());
+    node.status.gpus = static_cast<uint32_t>(node.gpus.size());
+    node.status.gpusUsed = node.status.gpus - freeGpus(node, false);
+}
+
+/// That a rank can have for itself, or share.
+uint32_t AgentPool::freeGpus(const Node& node, bool shared) {
+    std::set<std::string> taken;
+    size_t promised = 0;
+    for (const auto& [process, gpu] : node.onGpus) {
+        if (shared && gpu.shared) continue;
+        promised += gpu.uuid.empty();
+        taken.insert(gpu.uuid);
+    }
+    const auto free = static_cast<size_t>(std::ranges::count_if(
+        node.gpus, [&](const std::string& gpu) { return !taken.contains(gpu); }));
+    return static_cast<uint32_t>(free - std::min(free, promised));
 }
 
 void AgentPool::received(const std::string& name, const std::string& bytes) {
@@ -156,12 +176,16 @@ void AgentPool::received(const std::string& name, const std::string& bytes) {
     if (std::holds_alternative<AgentBeat>(*message)) return;
     if (const auto* up = std::get_if<RankUp>(&*message)) {
         if (up->error.empty())
-            add(node, up->process, up->pid, !up->gpu.uuid.empty());
+            add(node, up->process, up->pid, up->gpu);
         else
             forget(node, up->process);
         return listener_.rankUp(name, *up);
     }
     if (const auto* gone = std::get_if<RankGone>(&*message)) forget(node, gone->process);
+    if (const auto* seen = std::get_if<GpuTroubleSeen>(&*message)) {
+        node.gpus = seen->gpusLeft;
+        count(node);
+    }
     tell(name, *std::move(message));
 }
 
@@ -234,7 +258,7 @@ void AgentPool::lost(const std::string& name, const std::string& why) {
 
 std::vector<std::string> AgentPool::choose(Need need, const std::string& preferred) const {
     // All ranks of a job compute on GPUs, or none does.
-    const bool gpus = need.gpus && std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
+    const bool gpus = need.onGpu && std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
                           return node.second.status.gpus > 0;
                       });
     const auto isUp = [&](const Node& node) {
@@ -244,12 +268,13 @@ std::vector<std::string> AgentPool::choose(Need need, const std::string& preferr
         const NodeStatus& has = node.status;
         if (!isUp(node)) return 0;
         uint32_t free = has.slots - std::min(has.slots, has.used);
-        if (gpus) free = std::min(free, has.gpus - std::min(has.gpus, has.gpusUsed));
-        return free;
+        if (gpus && need.shareGpu) return freeGpus(node, true) > 0 ? free : 0;
+        return gpus ? std::min(free, freeGpus(node, false)) : free;
     };
     const bool anyIsLarge = std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
         const NodeStatus& has = node.second.status;
-        return isUp(node.second) && has.slots >= need.slots && (!gpus || has.gpus >= need.slots);
+        return isUp(node.second) && has.slots >= need.slots &&
+               (!gpus || has.gpus >= (need.shareGpu ? 1 : need.slots));
     });
     const MonoNs now = reactor_.now();
     const auto missesBeats = [&](const Node& node) {
@@ -276,10 +301,14 @@ std::vector<std::string> AgentPool::choose(Need need, const std::string& preferr
 
 absl::Status AgentPool::start(const std::string& node, StartRank command) {
     const RankProcess process = command.process;
-    const bool wantsGpu = command.onGpu && !command.shareGpu;
+    const bool wantsGpu = command.onGpu;
+    const GpuPlace promised{0, "", command.shareGpu};
     if (absl::Status s = send(node, std::move(command)); !s.ok()) return s;
     Node& n = nodes_[node];
-    if (!n.processes.contains(process)) add(n, process, 0, wantsGpu && n.status.gpus > 0);
+    if (n.processes.contains(process)) return absl::OkStatus();
+    add(n, process, 0, {});
+    if (wantsGpu && !n.gpus.empty()) n.onGpus[process] = promised;
+    count(n);
     return absl::OkStatus();
 }
 

@@ -53,7 +53,8 @@ class AgentPool {
     /// The room that a replica needs.
     struct Need {
         uint32_t slots = 1;
-        bool gpus = false;  ///< one a slot; when no node has any, none
+        bool onGpu = false;     ///< a GPU a slot; when no node has any, none
+        bool shareGpu = false;  ///< instead, one that no job has for itself
     };
     /// The node of each slot, all the same: `preferred` when it is up and has that free, else the
     /// one with most room. Where no node that is up is so large, few nodes with that free together,
@@ -97,12 +98,13 @@ class AgentPool {
     struct Node {
         NodeStatus status;
         std::unique_ptr<ControlChannel> channel;
-        std::string home;  ///< AgentHello::home of its agent
+        std::string home;               ///< AgentHello::home of its agent
+        std::vector<std::string> gpus;  ///< UUIDs of those that it gives to ranks
         MonoNs lastHeard = 0;
         MonoNs failedAt = 0;  ///< was lost or doubted last; 0: never
         bool broken = false;  ///< a message could not be sent; that it closed is about to be told
         std::map<RankProcess, int32_t> processes;  ///< pid, 0 while starting
-        std::set<RankProcess> onGpus;              ///< of them, those that have a GPU of their own
+        std::map<RankProcess, GpuPlace> onGpus;    ///< of them; no UUID while starting
         Reactor::TimerId lossTimer = 0;
         Reactor::TimerId missingTimer = 0;
     };
@@ -114,9 +116,10 @@ class AgentPool {
     void missing(const std::string& name, const std::set<RankProcess>& processes,
                  const std::string& why);
     void tell(const std::string& name, AgentMessage message);
-    void add(Node& node, const RankProcess& process, int32_t pid, bool onGpu);
+    void add(Node& node, const RankProcess& process, int32_t pid, const GpuPlace& gpu);
     void forget(Node& node, const RankProcess& process);
     static void count(Node& node);
+    static uint32_t freeGpus(const Node& node, bool shared);
     absl::Status refusal(const AgentHello& hello) const;
     absl::Status noSuchNode(const std::string& node) const;
 

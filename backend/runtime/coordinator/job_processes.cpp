@@ -377,7 +377,7 @@ void JobCoordinator::tryStarts() {
         const auto [replica, incarnation] = *it;
         const std::string preferred = preferredNode(replica);
         const std::vector<std::string> nodes = around_.pool.choose(
-            {beginning_.spec.shards, beginning_.spec.mayUseGpus() && !beginning_.spec.shareGpu},
+            {beginning_.spec.shards, beginning_.spec.mayUseGpus(), beginning_.spec.shareGpu},
             preferred);
         // At the start of a job its nodes connect one after the other: wait for the one it names.
         const bool early = !preferred.empty() && !around_.pool.knows(preferred) &&
@@ -451,26 +451,30 @@ void JobCoordinator::tellPredecessor(int32_t replica, uint32_t incarnation,
 void JobCoordinator::tellNoSlots(int32_t replica, uint32_t incarnation) {
     if (const auto [it, fresh] = toldNoSlots_.insert_or_assign(replica, incarnation); !fresh)
         return;
-    const bool ownGpus = beginning_.spec.mayUseGpus() && !beginning_.spec.shareGpu;
+    const bool onGpus = beginning_.spec.mayUseGpus(), share = beginning_.spec.shareGpu;
     bool gpus = false;
     std::string nodes;
     for (const NodeStatus& node : around_.pool.nodes()) {
         absl::StrAppend(&nodes, nodes.empty() ? "" : ", ", node.node, " ",
                         model::NodeState::kUp == node.state ? "" : "(not up) ", node.used, " of ",
                         node.slots, " used");
-        gpus = gpus || (ownGpus && node.gpus > 0);
-        if (ownGpus && node.gpus > 0)
+        gpus = gpus || (onGpus && node.gpus > 0);
+        if (onGpus && node.gpus > 0)
             absl::StrAppend(&nodes, " and ", node.gpusUsed, " of ", node.gpus, " GPUs");
     }
     emit(
         model::ReplicaChanged{
             replica, incarnation, model::ReplicaState::kStarting, "", 0,
             absl::StrCat("no node has ", beginning_.spec.shards, " free slots",
-                         gpus ? " with a GPU each" : "", " (",
-                         nodes.empty() ? "no agent is connected" : nodes,
+                         !gpus   ? ""
+                         : share ? " and a GPU that no job has for itself"
+                                 : " with a GPU each",
+                         " (", nodes.empty() ? "no agent is connected" : nodes,
                          "); it starts when there are: ",
-                         gpus ? "add a node, use fewer replicas or shards, or set share_gpu = true"
-                              : "add an agent, or one with more --slots")},
+                         !gpus   ? "add an agent, or one with more --slots"
+                         : share ? "add a node, or set share_gpu = true in the other jobs too"
+                                 : "add a node, use fewer replicas or shards, or set share_gpu = "
+                                   "true")},
         model::Severity::kWarning);
 }
 
