@@ -21,9 +21,24 @@ std::string gigabytes(const std::optional<uint64_t>& bytes) {
     return bytes ? absl::StrFormat("%.1f", static_cast<double>(*bytes) / 1e9) : "-";
 }
 
-std::vector<std::string> row(const model::NodeView& node, const model::GpuSample& gpu) {
+using Users = std::map<std::pair<std::string, uint32_t>, std::string>;  // by node and GPU
+
+Users usersOf(const std::vector<model::RankView>& ranks) {
+    Users users;
+    for (const model::RankView& rank : ranks)
+        for (const uint32_t gpu : rank.gpus) {
+            std::string& names = users[{rank.node, gpu}];
+            absl::StrAppend(&names, names.empty() ? "" : " ", model::rankName(rank.rank));
+        }
+    return users;
+}
+
+std::vector<std::string> row(const model::NodeView& node, const model::GpuSample& gpu,
+                             const Users& users) {
+    const auto ranks = users.find({node.node, gpu.gpu});
     return {node.node,
             absl::StrCat(gpu.gpu),
+            ranks == users.end() ? "-" : ranks->second,
             gpu.name.empty() ? "-" : gpu.name,
             figure(gpu.busyPercent, " %"),
             gigabytes(gpu.memoryUsedBytes) + "/" + gigabytes(gpu.memoryTotalBytes) + " GB",
@@ -38,8 +53,10 @@ std::vector<std::string> row(const model::NodeView& node, const model::GpuSample
 }  // namespace
 
 std::string gpusText(const model::RunState& state) {
-    std::vector<std::vector<std::string>> rows{{"NODE", "GPU", "NAME", "BUSY", "MEMORY", "TEMP",
-                                                "POWER", "CLOCK", "MEMORY CLOCK", "ECC", "XID"}};
+    std::vector<std::vector<std::string>> rows{{"NODE", "GPU", "RANKS", "NAME", "BUSY", "MEMORY",
+                                                "TEMP", "POWER", "CLOCK", "MEMORY CLOCK", "ECC",
+                                                "XID"}};
+    const Users users = usersOf(state.ranks);
     std::map<std::string, std::string> without;  // reason, nodes
     for (const model::NodeView& node : state.nodes) {
         if (!node.sample || node.sample->gpus.empty()) {
@@ -47,7 +64,7 @@ std::string gpusText(const model::RunState& state) {
             absl::StrAppend(&nodes, nodes.empty() ? "" : ", ", node.node);
             continue;
         }
-        for (const model::GpuSample& gpu : node.sample->gpus) rows.push_back(row(node, gpu));
+        for (const model::GpuSample& gpu : node.sample->gpus) rows.push_back(row(node, gpu, users));
     }
     std::string out = rows.size() > 1 ? table(rows) : "";
     for (const auto& [why, nodes] : without)

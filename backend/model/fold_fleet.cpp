@@ -116,7 +116,8 @@ bool fold(RunState& s, int64_t at, const ReplicaChanged& e) {
     extendLane(*view, at, e);
     view->state = e.state;
     view->incarnation = e.incarnation;
-    if (!e.node.empty()) view->node = text(e.node);
+    // One that starts may wait for a node.
+    if (!e.node.empty() || e.state == ReplicaState::kStarting) view->node = text(e.node);
     view->step = e.step;
     view->why = text(e.why);
     if (!keepsCatchUp(e.state)) view->catchUp.reset();

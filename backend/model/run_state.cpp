@@ -76,7 +76,8 @@ std::vector<std::string> nodesOf(const RunState& state, const ReplicaView& repli
     auto rank = std::lower_bound(state.ranks.begin(), state.ranks.end(), replica.replica,
                                  [](const RankView& v, int32_t id) { return v.rank.replica < id; });
     for (; rank != state.ranks.end() && rank->rank.replica == replica.replica; ++rank)
-        if (!rank->node.empty() && std::find(nodes.begin(), nodes.end(), rank->node) == nodes.end())
+        if (rank->incarnation >= replica.incarnation && !rank->node.empty() &&
+            std::find(nodes.begin(), nodes.end(), rank->node) == nodes.end())
             nodes.push_back(rank->node);
     if (nodes.empty() && !replica.node.empty()) nodes.push_back(replica.node);
     return nodes;

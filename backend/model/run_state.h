@@ -170,7 +170,8 @@ void apply(RunState& state, const Event& event);
 /// Pointers into `state`, null when there is none; valid until the next apply().
 const ReplicaView* findReplica(const RunState& state, int32_t replica);
 const RankView* findRank(const RunState& state, RankId rank);
-/// Nodes of the replica's ranks in their order, each once; where it was put, when none has begun.
+/// Nodes of the replica's ranks in their order, each once; where it was put, when none of its
+/// incarnation has begun.
 std::vector<std::string> nodesOf(const RunState& state, const ReplicaView& replica);
 const NodeView* findNode(const RunState& state, std::string_view name);
 const IncidentView* findIncident(const RunState& state, uint64_t incident);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -521,6 +522,27 @@ TEST_F(GpuNode, ThoseThatShareTakeNoGpuThatAnotherHasForItself) {
                           "set share_gpu = true in that job too"));
 }
 
+TEST_F(GpuNode, AGpuThatAnAgentOfAnotherControllerHasIsGivenToNobody) {
+    again("1,2");
+    const auto claim = [](int gpu, int how) {
+        UniqueFd file(
+            ::open(("/dev/shm/bulkhead-gpu-" + uuid(gpu)).c_str(), O_RDONLY | O_CREAT, 0644));
+        return ::flock(file.get(), how | LOCK_NB) == 0 ? std::move(file) : UniqueFd();
+    };
+    UniqueFd others = claim(1, LOCK_EX);
+    ASSERT_TRUE(others.valid());
+    EXPECT_EQ(startOne(0).gpu.uuid, uuid(2));
+    EXPECT_FALSE(claim(2, LOCK_SH).valid()) << "it has one for itself";
+    EXPECT_THAT(startOne(1).error, HasSubstr("GPU 1 by a rank of another agent on this machine"));
+    again("1,2");
+    EXPECT_FALSE(claim(2, LOCK_SH).valid()) << "the next agent claims it again";
+    others.reset();
+    others = claim(1, LOCK_SH);
+    EXPECT_EQ(startOne(2).gpu.uuid, "") << "shared by the others";
+    EXPECT_EQ(startOne(3, true, true).gpu.uuid, uuid(1));
+    EXPECT_FALSE(claim(1, LOCK_EX).valid());
+}
+
 TEST_F(GpuNode, AGpuIsFreeWhenItsRankIsGoneAndNotBefore) {
     for (int shard = 0; shard < 8; ++shard) startOne(shard);
     ::kill(seen<RankUp>([&](const RankUp& u) { return u.process == rank(5); })->pid, SIGKILL);
@@ -572,6 +594,8 @@ TEST_F(GpuNode, GpusCanBeNarrowed) {
     EXPECT_EQ(hello_->gpus.size(), 0u);
     EXPECT_EQ(startOne(2).gpu.uuid, "");
     EXPECT_EQ(seenBy(2), "sees") << "none was given to it";
+    start(rank(3), {"/bin/sh", "-c", "echo \"$BULKHEAD_NO_GPU\"; exec sleep 600"}, true, false);
+    EXPECT_EQ(seenBy(3), "node node7 gave it no GPU: its agent has --gpus none");
 }
 
 TEST_F(AgentTest, OnlyGpusThatThisProcessMaySeeAreGivenToRanks) {

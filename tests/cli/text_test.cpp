@@ -77,13 +77,19 @@ TEST(GpuTableTest, WhatADriverDoesNotTellIsADashAndNodesWithoutOneSayWhy) {
     node.sample->gpus.clear();
     node.sample->noGpus = "no NVIDIA driver here";
     state.nodes.push_back(node);
+    for (const RankId rank : {RankId{0, 1}, RankId{1, 0}}) {
+        model::RankView& view = state.ranks.emplace_back();
+        view.rank = rank;
+        view.node = "node0";
+        view.gpus = {0};
+    }
     model::GpuTroubled trouble{"node0", 0, "GPU A", 79, std::nullopt, 0, {{1, 0}}};
     state.gpuTroubles.push({1'000'000'000, trouble});
     const std::string text = gpusText(state);
-    EXPECT_THAT(text,
-                ::testing::ContainsRegex("node0 +0 +GPU A +97 % +32.2/85.9 GB +61 C +51[23] W "
-                                         "+1980 MHz +2619 MHz +0 +79\n"));
-    EXPECT_THAT(text, ::testing::ContainsRegex("node0 +1 +- +- +-/- GB +- +- +- +- +- +-\n"));
+    EXPECT_THAT(text, ::testing::ContainsRegex(
+                          "node0 +0 +r0s1 r1s0 +GPU A +97 % +32.2/85.9 GB +61 C +51[23] W "
+                          "+1980 MHz +2619 MHz +0 +79\n"));
+    EXPECT_THAT(text, ::testing::ContainsRegex("node0 +1 +- +- +- +-/- GB +- +- +- +- +- +-\n"));
     EXPECT_THAT(text, HasSubstr("no GPU on node1: no NVIDIA driver here\n"));
     EXPECT_THAT(text, HasSubstr("GPU 0 (GPU A) of node0: Xid 79: the GPU has fallen off the bus"));
     EXPECT_THAT(line(trouble), HasSubstr("computed there: r1s0"));

@@ -122,6 +122,41 @@ TEST_F(AgentPoolTest, AReplicaThatIsLargerThanAnyNodeSpansFew) {
         << "a node is large enough, so none is spanned";
 }
 
+TEST_F(AgentPoolTest, OneThatSpansNodesDoesSoWhereALargeOneIsFull) {
+    std::vector<RunningRank> two{{{"job", {0, 0}, 1}, 77, {}}, {{"job", {0, 1}, 1}, 78, {}}};
+    const auto second = join("node1", "", two);
+    two[0].process.rank.replica = two[1].process.rank.replica = 1;
+    pool_.doubt("node0");
+    const auto third = join("node2", "", two);
+    EXPECT_THAT(pool_.choose({3, false, false, true}, ""), Each("node0")) << "it has that free";
+    two[0].process.rank.replica = two[1].process.rank.replica = 2;
+    agent_ = nullptr;
+    pass(20 * kMillisecond);
+    EXPECT_THAT(pool_.choose({3}, ""), IsEmpty()) << "node1 is large enough, and full";
+    EXPECT_THAT(pool_.choose({3, false, false, true}, ""), ElementsAre("node1", "node1", "node2"));
+}
+
+TEST_F(AgentPoolTest, ANodeWhoseAgentWentIsLostWhenItDoesNotComeBack) {
+    const auto lost = [this] { return pool_.nodes().front().state == model::NodeState::kLost; };
+    agent_ = nullptr;
+    pass(4900 * kMillisecond);
+    EXPECT_FALSE(lost()) << "it may be started again";
+    agent_ = join("node0");
+    pass(300 * kMillisecond);
+    EXPECT_FALSE(lost());
+    agent_ = nullptr;
+    pass(5100 * kMillisecond);
+    EXPECT_TRUE(lost());
+}
+
+TEST_F(AgentPoolTest, ARankKeepsItsGpuWhenItsAgentHasOthers) {
+    const RunningRank rank{{"job", {0, 0}, 1}, 77, {0, "node20"}};
+    const auto node1 = join("node1", "", {rank}, 1);
+    const auto node2 = join("node2", "", {}, 2);
+    EXPECT_THAT(pool_.choose({1, true}, "node2"), Each("node2"));
+    EXPECT_THAT(pool_.choose({2, true}, ""), IsEmpty()) << "the rank has one of these";
+}
+
 TEST_F(AgentPoolTest, OneAgentGivesAGpuToRanksAndNoOther) {
     const auto first = join("node1", "", {}, 2);
     auto [here, there] = memoryChannels(*reactor_, *reactor_);

@@ -429,6 +429,41 @@ TEST_F(JobCoordinatorTest, AJobThatStandsStillForWantOfGpusSaysSoAndWhatItMayDo)
                           "shards, or set share_gpu = true"));
 }
 
+TEST_F(JobCoordinatorTest, AJobThatHasBegunWithoutGpusGoesOnWithoutThem) {
+    spec_.device = "auto";
+    join("node0", 3);
+    begin();
+    run();
+    EXPECT_FALSE(heard<StartRank>("node0").front().noGpu);
+    agentSays("node0", RankUp{process(0), pid(0), ""});
+    agentSays("node0", RankUp{process(1), 0, "no"});
+    join("node1", 1, {}, 1);
+    pass(kSecond);
+    EXPECT_EQ(placed(1, 2), "node0") << "all of a job are on GPUs, or none";
+    EXPECT_TRUE(heard<StartRank>("node0").back().noGpu);
+}
+
+TEST_F(JobCoordinatorTest, WhoWaitsForANodeIsNotLostWithTheOneBefore) {
+    join("node0", 1);
+    join("node1", 1);
+    begin();
+    for (const int32_t r : {0, 1}) agentSays(placed(r), RankUp{process(r), pid(r), ""});
+    const std::string node = placed(1);
+    ASSERT_TRUE(pool_->cordon(node, true).ok());
+    agentSays(node, gone(1, 0, SIGKILL));
+    pass(kSecond);
+    agents_.at(node).channel->close();
+    agents_.at(node).channel = nullptr;
+    pass(10 * kSecond);
+    EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1)) << "the kill alone";
+    const model::ReplicaView* replica = model::findReplica(job_->state(), 1);
+    EXPECT_THAT(replica->why, HasSubstr("no node has 1 free slots"));
+    EXPECT_EQ(replica->node, "");
+    EXPECT_THAT(model::nodesOf(job_->state(), *replica), IsEmpty());
+    join("node2", 1);
+    EXPECT_EQ(placed(1, 2), "node2");
+}
+
 TEST_F(JobCoordinatorTest, RanksThatMayShareAGpuAreAllStarted) {
     spec_.device = "auto";
     spec_.shareGpu = true;
@@ -791,7 +826,7 @@ TEST_F(JobCoordinatorTest, ANodeThatIsLostIsToldOnceWithItsReplicas) {
     const std::string node = placed(1);
     agents_.at(node).channel->close();
     agents_.at(node).channel = nullptr;
-    pass(1500 * kMillisecond);
+    pass(5500 * kMillisecond);
     size_t lost = 0;
     for (const auto& n : all<model::NodeChanged>())
         lost += n.node == node && n.state == model::NodeState::kLost;
@@ -1185,7 +1220,7 @@ TEST_F(JobCampaignTest, ANodeThatIsLostIsNotHit) {
     const std::string node = placed(1);
     agents_.at(node).channel->close();
     agents_.at(node).channel = nullptr;
-    pass(3 * kSecond);
+    pass(6 * kSecond);
     model::CampaignText text =
         campaign("[[rates]]\nevery = \"5s\"\nfault = \"kill-node:node=any\"\n");
     text.durationMs = 600'000;

@@ -250,6 +250,14 @@ TEST(Preflight, LosingANodeCountsReplicasOfWhichItHasAnyRank) {
     model::FaultSpec kill = fault(FaultKind::kKillNode, -1);
     kill.node = "node1";
     EXPECT_EQ(preflight(s, kill).contributorsAfter, 1u);
+    for (ReplicaStatus& r : s.replicas) r.nodes = {"node0", "node1"};
+    s.step = 132;
+    s.checkpoint = 100;
+    EXPECT_THAT(preflight(s, kill).effect, HasSubstr("goes back to the checkpoint of step 100"));
+    s.checkpoint = 0;
+    EXPECT_THAT(preflight(s, kill).effect, HasSubstr("goes back to its beginning"));
+    s.step = 0;
+    EXPECT_THAT(preflight(s, kill).effect, HasSubstr("waits until one returns"));
 }
 
 TEST(Preflight, RefusalsNameTheTargetAndTheWayOut) {

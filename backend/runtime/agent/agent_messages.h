@@ -316,14 +316,16 @@ struct AgentWelcome {
 /// `environment` is added to what every rank has of the agent's own.
 /// Starting a process that runs already answers with its pid and starts nothing.
 /// On a node with GPUs a rank that may compute on one is given one of its own, by
-/// CUDA_VISIBLE_DEVICES; when all are taken it is not started, or shares one if it may.
+/// CUDA_VISIBLE_DEVICES; when all are taken it is not started, or shares one if it may. One that
+/// is given none sees none, and BULKHEAD_NO_GPU says why.
 struct StartRank {
     RankProcess process;
     std::vector<std::string> argv;
     std::vector<std::string> environment;  ///< NAME=value
     std::string directory = {};            ///< working directory; empty: the agent's
-    bool onGpu = false;
+    bool onGpu = false;                    ///< it computes on one if it is given one
     bool shareGpu = false;
+    bool noGpu = false;         ///< it is given none: other ranks of its job compute without one
     RankSecrets secrets = {};   ///< handed down (inheritSecrets)
     std::string workload = {};  ///< plugins that our worker loads, as the job names them
     std::string device = {};
@@ -335,6 +337,7 @@ struct StartRank {
         visit("directory", self.directory);
         visit("on_gpu", self.onGpu);
         visit("share_gpu", self.shareGpu);
+        visit("no_gpu", self.noGpu);
         visit("secrets", self.secrets);
         visit("workload", self.workload);
         visit("device", self.device);

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/unique_fd.h"
 #include "backend/runtime/agent/agent_messages.h"
 #include "backend/runtime/agent/gpu_sampler.h"
 #include "backend/runtime/agent/proc_sampler.h"
@@ -77,6 +78,12 @@ class Host {
                                                               ProcessWatcher watcher) = 0;
     /// Its GPUs by the driver's index; before the first sample().
     virtual std::vector<GpuPlace> gpus() { return {}; }
+    /// The reason for which it has none.
+    virtual std::string whyNoGpus() { return "it has none"; }
+    /// Says to other agents of this machine, whose controllers may be others, that a rank has the
+    /// GPU, for itself unless `shared`, until the descriptor is closed. AlreadyExists: one of
+    /// theirs has it.
+    virtual absl::StatusOr<UniqueFd> claim(const GpuPlace&) { return UniqueFd(); }
     /// `done` is called later, once; not after the host is destroyed.
     virtual void sample(std::function<void(HostFigures)> done) = 0;
 };

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -213,6 +214,36 @@ absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::start(const StartRank& c
     if (absl::Status s = process->launch(command); !s.ok()) return s;
     hash(std::move(from));
     return process;
+}
+
+std::string LinuxHost::whyNoGpus() {
+    return gpus_.whyNone().empty()
+               ? absl::StrCat("CUDA_VISIBLE_DEVICES=", std::getenv("CUDA_VISIBLE_DEVICES"),
+                              " of its agent leaves none of its ", gpus_.places().size())
+               : gpus_.whyNone();
+}
+
+/// A lock on a file for each GPU, in a folder that every user of the machine can write.
+absl::StatusOr<UniqueFd> LinuxHost::claim(const GpuPlace& gpu) {
+    const std::string path = absl::StrCat("/dev/shm/bulkhead-gpu-", gpu.uuid);
+    // Only its owner may open with O_CREAT what is there (fs.protected_regular).
+    UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!file.valid()) {
+        file = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0644));
+        if (!file.valid()) file = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    }
+    if (!file.valid()) {
+        spdlog::warn("cannot claim GPU {} before agents of other controllers on this machine: {}",
+                     gpu.gpu, absl::StrCat(path, ": ", std::strerror(errno)));
+        return file;
+    }
+    if (::flock(file.get(), (gpu.shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 &&
+        errno == EWOULDBLOCK)
+        return absl::AlreadyExistsError(
+            absl::StrCat("GPU ", gpu.gpu,
+                         " by a rank of another agent on this machine, of this controller or "
+                         "another; narrow one of them with --gpus"));
+    return file;
 }
 
 LinuxHost::~LinuxHost() {

@@ -43,6 +43,8 @@ class LinuxHost final : public Host {
     std::vector<GpuPlace> gpus() override {
         return visibleGpus(gpus_.places(), std::getenv("CUDA_VISIBLE_DEVICES"));
     }
+    std::string whyNoGpus() override;
+    absl::StatusOr<UniqueFd> claim(const GpuPlace& gpu) override;
     void sample(std::function<void(HostFigures)> done) override;
 
   private:

@@ -52,6 +52,8 @@ void Supervisor::adopt() {
             Process& process = processes_[known.process];
             process.handle = *std::move(found);
             process.gpu = known.gpu;
+            if (auto claim = host_.claim(known.gpu); !known.gpu.uuid.empty() && claim.ok())
+                process.claim = *std::move(claim);
         } else {
             registry_.remove(known.process);
             if (known.pid == 0) continue;  // the agent before had not come to start it
@@ -79,6 +81,13 @@ absl::Status Supervisor::ownGpus() {
         return absl::Status(chosen.status().code(), absl::StrCat("--gpus of node ", options_.node,
                                                                  ": ", chosen.status().message()));
     gpus_ = *std::move(chosen);
+    std::string names;
+    for (const GpuPlace& gpu : gpus_) absl::StrAppend(&names, names.empty() ? "" : ", ", gpu.gpu);
+    spdlog::info("GPUs that node {} gives to ranks: {}", options_.node,
+                 !names.empty() ? names
+                 : allGpus_.empty()
+                     ? absl::StrCat("none: ", host_.whyNoGpus())
+                     : absl::StrCat("none of ", allGpus_.size(), ": --gpus ", options_.gpus));
     return absl::OkStatus();
 }
 
@@ -105,8 +114,8 @@ void Supervisor::start(const StartRank& command) {
 
 /// The one that fewest use, of those that nobody has for itself. A process has its GPU until it is
 /// gone, for until then it may have memory there.
-absl::StatusOr<GpuPlace> Supervisor::gpuFor(const StartRank& command) const {
-    if (!command.onGpu || (gpus_.empty() && gpuGone_.empty())) return GpuPlace{};
+absl::StatusOr<GpuPlace> Supervisor::gpuFor(const StartRank& command, UniqueFd& claim) const {
+    if (!command.onGpu || command.noGpu || (gpus_.empty() && gpuGone_.empty())) return GpuPlace{};
     if (gpus_.empty())
         return absl::ResourceExhaustedError(
             absl::StrCat("node ", options_.node, " has no GPU left to give to a rank: ", gpuGone_));
@@ -120,18 +129,40 @@ absl::StatusOr<GpuPlace> Supervisor::gpuFor(const StartRank& command) const {
         use.ranks.push_back(id);
         use.alone = use.alone || !process.gpu.shared;
     }
-    GpuPlace best = *std::ranges::min_element(gpus_, {}, [&](const GpuPlace& gpu) {
+    std::vector<GpuPlace> order = gpus_;
+    std::ranges::stable_sort(order, {}, [&](const GpuPlace& gpu) {
         const Use& use = uses[gpu.uuid];
         return std::pair(use.alone, use.ranks.size());
     });
-    best.shared = command.shareGpu;
-    const Use& use = uses[best.uuid];
-    if (use.ranks.empty() || (command.shareGpu && !use.alone)) return best;
+    std::string by;
+    for (GpuPlace& gpu : order) {
+        gpu.shared = command.shareGpu;
+        const Use& use = uses[gpu.uuid];
+        if (use.ranks.empty() || (command.shareGpu && !use.alone)) {
+            auto claimed = host_.claim(gpu);
+            if (claimed.ok()) {
+                claim = *std::move(claimed);
+                return gpu;
+            }
+            by = std::string(claimed.status().message());
+        } else if (by.empty()) {
+            by = absl::StrCat("GPU ", gpu.gpu, " by ", nameOf(use.ranks.front()));
+        }
+    }
     return absl::ResourceExhaustedError(absl::StrCat(
         "node ", options_.node, " gives ", gpus_.size(), " GPUs to ranks, one each, and all are ",
-        "taken, GPU ", best.gpu, " by ", nameOf(use.ranks.front()), "; use ",
+        "taken, ", by, "; use ",
         command.shareGpu ? "another node, or set share_gpu = true in that job too"
                          : "fewer replicas or shards, another node, or share_gpu = true"));
+}
+
+std::string Supervisor::whyNoGpu(const StartRank& command) const {
+    const auto why = [&]() -> std::string {
+        if (allGpus_.empty()) return host_.whyNoGpus();
+        if (command.noGpu) return "others of this job compute without one";
+        return absl::StrCat("its agent has --gpus ", options_.gpus);
+    };
+    return absl::StrCat("node ", options_.node, " gave it no GPU: ", why());
 }
 
 /// A program of the job's own learns by its environment what our worker learns by arguments.
@@ -164,13 +195,18 @@ absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {
     if (processes_.size() >= options_.slots)
         return absl::ResourceExhaustedError(
             absl::StrCat("node ", options_.node, " has ", options_.slots, " slots, all taken"));
-    const absl::StatusOr<GpuPlace> gpu = gpuFor(command);
+    UniqueFd claim;
+    const absl::StatusOr<GpuPlace> gpu = gpuFor(command, claim);
     if (!gpu.ok()) return gpu.status();
     if (absl::Status s = chooseProgram(command); !s.ok()) return s;
     // No rank computes on a GPU that it was not given: another may have it. Without the driver's
     // library nobody knows which there are, and those that share see what this process sees.
-    if (command.onGpu && !(command.shareGpu && allGpus_.empty()))
+    if (command.onGpu && !(command.shareGpu && allGpus_.empty())) {
         command.environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", gpu->uuid));
+        if (gpu->uuid.empty())
+            command.environment.push_back(
+                absl::StrCat(protocol::rankVariable("no-gpu"), "=", whyNoGpu(command)));
+    }
     // Noted before it is started: if this agent ended in between, or had no room for a note, it
     // would leave a process behind that nobody knows of.
     if (absl::Status s = registry_.add({command.process, 0, 0, *gpu}); !s.ok())
@@ -184,7 +220,7 @@ absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {
             registry_.add({command.process, (*process)->pid(), (*process)->startTime(), *gpu});
         !s.ok())
         spdlog::warn("the pid of {} is not noted: {}", nameOf(command.process), s.ToString());
-    return Process{*std::move(process), *gpu, 0, {}};
+    return Process{*std::move(process), *gpu, std::move(claim), 0, {}};
 }
 
 ProcessWatcher Supervisor::watcher(const RankProcess& id) {

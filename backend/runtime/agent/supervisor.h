@@ -51,6 +51,7 @@ class Supervisor {
     struct Process {
         std::unique_ptr<HostProcess> handle;
         GpuPlace gpu;          ///< its own, or shared; no UUID: none
+        UniqueFd claim;        ///< of it (Host::claim)
         int32_t killedBy = 0;  ///< the signal, once it was told that it died
         LastWords words;
     };
@@ -63,7 +64,8 @@ class Supervisor {
 
     void start(const StartRank& command);
     absl::StatusOr<Process> spawn(StartRank command);
-    absl::StatusOr<GpuPlace> gpuFor(const StartRank& command) const;
+    absl::StatusOr<GpuPlace> gpuFor(const StartRank& command, UniqueFd& claim) const;
+    std::string whyNoGpu(const StartRank& command) const;
     absl::Status chooseProgram(StartRank& command) const;
     ProcessWatcher watcher(const RankProcess& id);
     void printed(const RankProcess& id, bool isStderr, std::string line, uint64_t dropped);

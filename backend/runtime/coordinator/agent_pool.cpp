@@ -12,8 +12,11 @@
 namespace bulkhead::runtime {
 namespace {
 
-/// An agent that restarts is back within this; after it the node counts as lost.
+/// After this a node that went silent counts as lost.
 constexpr MonoNs kLossAfter = kSecond;
+/// Likewise one whose agent went. It may be started again; what became of its ranks is seen sooner,
+/// on their own connections.
+constexpr MonoNs kAgentBackWithin = 5 * kSecond;
 /// Exits that happened while the connection was down come right behind the hello. What is neither
 /// running nor reported by then has left no trace.
 constexpr MonoNs kMissingAfter = 300 * kMillisecond;
@@ -77,7 +80,7 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
         return;
     }
     Node& node = nodes_[hello.node];
-    if (node.channel != nullptr) lost(hello.node, "another connection took its place");
+    if (node.channel != nullptr) lost(hello.node, "another connection took its place", kLossAfter);
     reactor_.cancel(node.lossTimer);
     reactor_.cancel(node.missingTimer);
     const bool isNew = node.status.node.empty() || node.status.state == model::NodeState::kLost;
@@ -108,11 +111,12 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     const std::string name = hello.node;
     node.channel->start([this, name](std::string bytes) { received(name, bytes); },
                         [this, name](const absl::Status& why) {
-                            lost(name, absl::StrCat("its agent is gone: ", why.message()));
+                            lost(name, absl::StrCat("its agent is gone: ", why.message()),
+                                 kAgentBackWithin);
                         });
     const AgentWelcome welcome{"", heartbeat_.intervalMs, 0};
     if (absl::Status s = node.channel->send(encode(AgentCommand(welcome))); !s.ok())
-        return lost(name, absl::StrCat("its agent is gone: ", s.message()));
+        return lost(name, absl::StrCat("its agent is gone: ", s.message()), kAgentBackWithin);
     if (!missed.empty())
         node.missingTimer = reactor_.after(
             kMissingAfter, [this, name, missed, why] { missing(name, missed, why); });
@@ -146,21 +150,23 @@ void AgentPool::forget(Node& node, const RankProcess& process) {
     count(node);
 }
 
-void AgentPool::count(Node& node) {
+void AgentPool::count(Node& node) const {
     node.status.used = static_cast<uint32_t>(node.processes.size());
     node.status.gpus = static_cast<uint32_t>(node.gpus.size());
     node.status.gpusUsed = node.status.gpus - freeGpus(node, false);
 }
 
-/// That a rank can have for itself, or share.
-uint32_t AgentPool::freeGpus(const Node& node, bool shared) {
+/// That a rank can have for itself, or share. A rank keeps its GPU when its agent comes back with
+/// others, and another agent of the machine with that one.
+uint32_t AgentPool::freeGpus(const Node& node, bool shared) const {
     std::set<std::string> taken;
     size_t promised = 0;
-    for (const auto& [process, gpu] : node.onGpus) {
-        if (shared && gpu.shared) continue;
-        promised += gpu.uuid.empty();
-        taken.insert(gpu.uuid);
-    }
+    for (const auto& [name, other] : nodes_)
+        for (const auto& [process, gpu] : other.onGpus) {
+            if ((shared && gpu.shared) || other.status.state == model::NodeState::kLost) continue;
+            promised += gpu.uuid.empty() && &other == &node;
+            taken.insert(gpu.uuid);
+        }
     const auto free = static_cast<size_t>(std::ranges::count_if(
         node.gpus, [&](const std::string& gpu) { return !taken.contains(gpu); }));
     return static_cast<uint32_t>(free - std::min(free, promised));
@@ -169,8 +175,8 @@ uint32_t AgentPool::freeGpus(const Node& node, bool shared) {
 void AgentPool::received(const std::string& name, const std::string& bytes) {
     auto message = decode<AgentMessage>(bytes);
     if (!message.ok())
-        return lost(name,
-                    absl::StrCat("its agent is not understood: ", message.status().message()));
+        return lost(name, absl::StrCat("its agent is not understood: ", message.status().message()),
+                    kAgentBackWithin);
     Node& node = nodes_[name];
     node.lastHeard = reactor_.now();
     if (std::holds_alternative<AgentBeat>(*message)) return;
@@ -230,19 +236,21 @@ void AgentPool::loseSilent() {
     for (const auto& [name, node] : nodes_)
         if (node.channel != nullptr && isSilent(node)) silent.push_back(name);
     for (const std::string& name : silent)
-        lost(name, absl::StrCat("it does not respond: nothing was heard of its agent for ",
-                                heartbeat_.silenceMs(), " ms"));
+        lost(name,
+             absl::StrCat("it does not respond: nothing was heard of its agent for ",
+                          heartbeat_.silenceMs(), " ms"),
+             kLossAfter);
 }
 
 void AgentPool::doubt(const std::string& node) {
     if (const auto it = nodes_.find(node); it != nodes_.end()) it->second.failedAt = reactor_.now();
 }
 
-void AgentPool::lost(const std::string& name, const std::string& why) {
+void AgentPool::lost(const std::string& name, const std::string& why, MonoNs after) {
     Node& node = nodes_[name];
     node.channel.reset();
     reactor_.cancel(node.lossTimer);
-    node.lossTimer = reactor_.after(kLossAfter, [this, name, why] {
+    node.lossTimer = reactor_.after(after, [this, name, why] {
         Node& lostNode = nodes_[name];
         lostNode.status.state = model::NodeState::kLost;
         lostNode.failedAt = reactor_.now();
@@ -284,8 +292,12 @@ std::vector<std::string> AgentPool::choose(Need need, const std::string& preferr
         return missesBeats(node) || (node.failedAt != 0 && now - node.failedAt < kDoubtedFor);
     };
     std::vector<const Node*> best;
-    for (const auto& [name, node] : nodes_)
-        if (room(node) >= (anyIsLarge ? need.slots : 1)) best.push_back(&node);
+    const auto take = [&](uint32_t least) {
+        for (const auto& [name, node] : nodes_)
+            if (room(node) >= least) best.push_back(&node);
+    };
+    if (anyIsLarge) take(need.slots);
+    if (!anyIsLarge || (best.empty() && need.spans)) take(1);
     const auto rank = [&](const Node* node) {
         const bool wanted = node->status.node == preferred && !missesBeats(*node);
         return std::tuple(wanted, !isDoubtful(*node), room(*node));

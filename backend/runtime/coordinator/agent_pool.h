@@ -55,9 +55,11 @@ class AgentPool {
         uint32_t slots = 1;
         bool onGpu = false;     ///< a GPU a slot; when no node has any, none
         bool shareGpu = false;  ///< instead, one that no job has for itself
+        bool spans = false;     ///< nodes, also where one is large enough but full
     };
     /// The node of each slot, all the same: `preferred` when it is up and has that free, else the
-    /// one with most room. Where no node that is up is so large, few nodes with that free together,
+    /// one with most room. Where no node that is up is so large, or those are full and the replica
+    /// is one that spans nodes, few nodes with that free together,
     /// neighbouring slots on the same one. Nodes that miss heartbeats now, or failed lately
     /// (doubt()), come last. Empty: there is no such room now.
     std::vector<std::string> choose(Need need, const std::string& preferred) const;
@@ -110,7 +112,7 @@ class AgentPool {
     };
 
     void received(const std::string& name, const std::string& bytes);
-    void lost(const std::string& name, const std::string& why);
+    void lost(const std::string& name, const std::string& why, MonoNs after);
     bool isSilent(const Node& node) const;
     void loseSilent();
     void missing(const std::string& name, const std::set<RankProcess>& processes,
@@ -118,8 +120,8 @@ class AgentPool {
     void tell(const std::string& name, AgentMessage message);
     void add(Node& node, const RankProcess& process, int32_t pid, const GpuPlace& gpu);
     void forget(Node& node, const RankProcess& process);
-    static void count(Node& node);
-    static uint32_t freeGpus(const Node& node, bool shared);
+    void count(Node& node) const;
+    uint32_t freeGpus(const Node& node, bool shared) const;
     absl::Status refusal(const AgentHello& hello) const;
     absl::Status noSuchNode(const std::string& node) const;
 

@@ -161,8 +161,10 @@ class JobCoordinator {
     campaign::LedgerFinding readLedger() const;
 
     // job_processes.cpp: ranks and nodes
-    void tryStarts();
+    std::map<int32_t, uint32_t> tryStarts();
     void lookForRoomAgain();
+    bool spansNodes() const;
+    bool computesWithoutGpus() const;
     struct KnownRank;
     void noteFiles(const std::string& node, const RankFiles& of);
     bool isElsewhere(const std::string& node, const RankProcess& process) const;
@@ -233,10 +235,10 @@ class JobCoordinator {
         uint32_t incarnation = 0;
         std::vector<std::string> nodes;  ///< by shard; empty: not known
     };
-    std::map<int32_t, Placed> placed_;           ///< replicas and where they were put last
+    std::map<int32_t, Placed> placed_;  ///< replicas and where they were put, unless they wait
     std::map<int32_t, uint32_t> waitingStarts_;  ///< replica, incarnation: no slots yet
-    std::map<int32_t, uint32_t> toldNoSlots_;    ///< those of them it was said of
-    std::map<int32_t, uint32_t> awaitingEnd_;    ///< those that wait for a process before them
+    std::map<int32_t, std::pair<uint32_t, std::string>> toldNoSlots_;  ///< and why, as told last
+    std::map<int32_t, uint32_t> awaitingEnd_;  ///< those that wait for a process before them
     struct KnownRank {
         uint32_t incarnation = 0;
         int32_t pid = 0;

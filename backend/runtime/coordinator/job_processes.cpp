@@ -20,7 +20,7 @@ constexpr MonoNs kExitGrace = 50 * kMillisecond;
 /// Exits come right behind the hello of an agent that is back.
 constexpr MonoNs kExitsToldWithin = 100 * kMillisecond;
 constexpr MonoNs kInventoryLook = 50 * kMillisecond;
-constexpr MonoNs kRoomLook = 5 * kSecond;
+constexpr MonoNs kRoomLook = kSecond;
 
 /// A killed process that is not gone by then is stuck, or has very much memory to give back.
 constexpr MonoNs kEndsWithin = 5 * kSecond;
@@ -291,6 +291,7 @@ void JobCoordinator::nodeChanged(const NodeStatus& node, const std::string& why)
 }
 
 void JobCoordinator::act(const protocol::StartReplica& action) {
+    placed_.erase(action.replica);  // the nodes that it had may go
     waitingStarts_[action.replica] = action.incarnation;
     tryStarts();
 }
@@ -370,21 +371,39 @@ std::string JobCoordinator::preferredNode(int32_t replica) const {
     return "";
 }
 
-void JobCoordinator::tryStarts() {
-    if (finished_) return;
+/// A replica of it spans nodes now, or did when it was started last.
+bool JobCoordinator::spansNodes() const {
+    return std::ranges::any_of(state_.replicas, [this](const model::ReplicaView& replica) {
+        return model::nodesOf(state_, replica).size() > 1;
+    });
+}
+
+/// A job that chooses by itself and has chosen: all of its ranks have GPUs, or none.
+bool JobCoordinator::computesWithoutGpus() const {
+    const model::JobSpec& spec = beginning_.spec;
+    return spec.device == "auto" && !spec.shareGpu &&
+           std::ranges::any_of(state_.ranks, [](const model::RankView& rank) {
+               return rank.pid != 0 && rank.gpus.empty();
+           });
+}
+
+/// Those for which no node has room, and their incarnations.
+std::map<int32_t, uint32_t> JobCoordinator::tryStarts() {
+    std::map<int32_t, uint32_t> noRoom;
+    if (finished_) return noRoom;
     std::vector<protocol::StartFailed> failed;
     for (auto it = waitingStarts_.begin(); it != waitingStarts_.end();) {
         const auto [replica, incarnation] = *it;
         const std::string preferred = preferredNode(replica);
         const std::vector<std::string> nodes = around_.pool.choose(
-            {beginning_.spec.shards, beginning_.spec.mayUseGpus(), beginning_.spec.shareGpu},
+            {beginning_.spec.shards, beginning_.spec.mayUseGpus() && !computesWithoutGpus(),
+             beginning_.spec.shareGpu, spansNodes()},
             preferred);
         // At the start of a job its nodes connect one after the other: wait for the one it names.
         const bool early = !preferred.empty() && !around_.pool.knows(preferred) &&
                            around_.reactor.now() < placementUntil_;
         if (nodes.empty() || early) {
-            if (nodes.empty() && around_.reactor.now() >= placementUntil_)
-                tellNoSlots(replica, incarnation);
+            if (nodes.empty()) noRoom.insert(*it);
             ++it;
             continue;
         }
@@ -409,6 +428,7 @@ void JobCoordinator::tryStarts() {
     }
     lookForRoomAgain();
     for (protocol::StartFailed& f : failed) feed(std::move(f));
+    return noRoom;
 }
 
 /// However long there is no room, none of those that wait for it is late.
@@ -423,7 +443,8 @@ void JobCoordinator::lookForRoomAgain() {
             for (const auto& [replica, incarnation] : waitingStarts_)
                 tick.unplaced.push_back(replica);
             feed(tick);
-            tryStarts();
+            for (const auto& [replica, incarnation] : tryStarts())
+                if (around_.reactor.now() >= placementUntil_) tellNoSlots(replica, incarnation);
         });
 }
 
@@ -447,10 +468,8 @@ void JobCoordinator::tellPredecessor(int32_t replica, uint32_t incarnation,
     });
 }
 
-/// Once for each start that waits: a job that stands still for want of slots must say so.
+/// A job that stands still for want of slots must say so, and what it is now.
 void JobCoordinator::tellNoSlots(int32_t replica, uint32_t incarnation) {
-    if (const auto [it, fresh] = toldNoSlots_.insert_or_assign(replica, incarnation); !fresh)
-        return;
     const bool onGpus = beginning_.spec.mayUseGpus(), share = beginning_.spec.shareGpu;
     bool gpus = false;
     std::string nodes;
@@ -462,20 +481,22 @@ void JobCoordinator::tellNoSlots(int32_t replica, uint32_t incarnation) {
         if (onGpus && node.gpus > 0)
             absl::StrAppend(&nodes, " and ", node.gpusUsed, " of ", node.gpus, " GPUs");
     }
-    emit(
-        model::ReplicaChanged{
-            replica, incarnation, model::ReplicaState::kStarting, "", 0,
-            absl::StrCat("no node has ", beginning_.spec.shards, " free slots",
-                         !gpus   ? ""
-                         : share ? " and a GPU that no job has for itself"
-                                 : " with a GPU each",
-                         " (", nodes.empty() ? "no agent is connected" : nodes,
-                         "); it starts when there are: ",
-                         !gpus   ? "add an agent, or one with more --slots"
-                         : share ? "add a node, or set share_gpu = true in the other jobs too"
-                                 : "add a node, use fewer replicas or shards, or set share_gpu = "
-                                   "true")},
-        model::Severity::kWarning);
+    std::string why = absl::StrCat(
+        "no node has ", beginning_.spec.shards, " free slots",
+        !gpus   ? ""
+        : share ? " and a GPU that no job has for itself"
+                : " with a GPU each",
+        " (", nodes.empty() ? "no agent is connected" : nodes, "); it starts when there are: ",
+        !gpus   ? "add an agent, or one with more --slots"
+        : share ? "add a node, or set share_gpu = true in the other jobs too"
+                : "add a node, use fewer replicas or shards, or set share_gpu = true");
+    if (const auto told = toldNoSlots_.find(replica);
+        told != toldNoSlots_.end() && told->second == std::pair(incarnation, why))
+        return;
+    toldNoSlots_[replica] = {incarnation, why};
+    emit(model::ReplicaChanged{replica, incarnation, model::ReplicaState::kStarting, "", 0,
+                               std::move(why)},
+         model::Severity::kWarning);
 }
 
 RankSecrets JobCoordinator::rankSecrets(const RankProcess& process) const {
@@ -498,6 +519,7 @@ absl::Status JobCoordinator::startOn(const std::vector<std::string>& nodes, int3
         start.directory = beginning_.spec.directory;
         start.onGpu = beginning_.spec.mayUseGpus();
         start.shareGpu = beginning_.spec.shareGpu;
+        start.noGpu = computesWithoutGpus();
         if (!own) start.workload = beginning_.spec.workload;
         if (!own) start.device = beginning_.spec.device;
         start.secrets = rankSecrets(start.process);

@@ -105,6 +105,16 @@ std::string remaining(const Preflight& p, const JobStatus& status) {
                         absl::StrFormat("%.3g", p.lrFactorAfter));
 }
 
+std::string remainingAfterLoss(const Preflight& p, const JobStatus& status) {
+    if (p.contributorsAfter == 0 && status.step > status.checkpoint)
+        return absl::StrCat(
+            "nobody is left who trained: unless a replica that does not holds step ", status.step,
+            ", the job goes back to ",
+            status.checkpoint == 0 ? "its beginning"
+                                   : absl::StrCat("the checkpoint of step ", status.checkpoint));
+    return remaining(p, status);
+}
+
 /// The replica of an action or a fault; refuses when there is none such.
 const ReplicaStatus* target(Preflight& p, const JobStatus& status, int32_t replica) {
     const ReplicaStatus* r = find(status, replica);
@@ -437,8 +447,8 @@ Preflight preflight(const JobStatus& status, const model::FaultSpec& fault) {
             lost += r.state == ReplicaState::kTraining &&
                     std::ranges::find(r.nodes, fault.node) != r.nodes.end();
         setContributors(p, status, p.contributorsBefore - lost);
-        p.effect =
-            absl::StrCat("The node's agent and every rank on it die; ", remaining(p, status), ".");
+        p.effect = absl::StrCat("The node's agent and every rank on it die; ",
+                                remainingAfterLoss(p, status), ".");
         return p;
     }
     const ReplicaStatus* r = target(p, status, fault.replica);
@@ -471,7 +481,7 @@ Preflight preflight(const JobStatus& status, const model::FaultSpec& fault) {
         default:
             loseReplica(p, status, *r);
             p.effect = absl::StrCat("Replica ", r->replica, " is lost until it has caught up; ",
-                                    remaining(p, status), ".");
+                                    remainingAfterLoss(p, status), ".");
     }
     return p;
 }

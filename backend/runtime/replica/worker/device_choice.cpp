@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/worker/device_choice.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/collectives/cpu_device.h"
+#include "backend/runtime/protocol/messages.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -31,6 +33,9 @@ absl::StatusOr<ChosenDevice> open(const std::string& name, const bulkhead_device
 absl::StatusOr<ChosenDevice> openPlugin(const std::string& name,
                                         const bulkhead_workload_api& workload, PluginLog& log,
                                         const std::vector<std::string>& folders) {
+    const char* why = std::getenv(protocol::rankVariable("no-gpu").c_str());
+    if (why != nullptr && name == "cuda")
+        return absl::FailedPreconditionError(absl::StrCat("device ", name, ": ", why));
     absl::StatusOr<const bulkhead_device_api*> api = loadDevice(name, folders);
     if (!api.ok()) return api.status();
     const auto plane = loadDataPlane(name, folders);
