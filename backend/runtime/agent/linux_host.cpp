@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -216,11 +217,19 @@ absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::start(const StartRank& c
     return process;
 }
 
+std::vector<GpuPlace> LinuxHost::gpus() {
+    const std::vector<GpuPlace> all = gpus_.places();
+    std::vector<GpuPlace> visible = visibleGpus(all, std::getenv("CUDA_VISIBLE_DEVICES"));
+    if (visible.empty() && !all.empty()) spdlog::warn("no GPU is given to ranks: {}", whyNoGpus());
+    return visible;
+}
+
 std::string LinuxHost::whyNoGpus() {
-    return gpus_.whyNone().empty()
-               ? absl::StrCat("CUDA_VISIBLE_DEVICES=", std::getenv("CUDA_VISIBLE_DEVICES"),
-                              " of its agent leaves none of its ", gpus_.places().size())
-               : gpus_.whyNone();
+    if (!gpus_.whyNone().empty()) return gpus_.whyNone();
+    const size_t all = gpus_.places().size();
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (all == 0 || visible == nullptr) return "the driver does not tell their UUIDs";
+    return absl::StrCat("CUDA_VISIBLE_DEVICES=", visible, " of its agent leaves none of its ", all);
 }
 
 /// A lock on a file for each GPU, in a folder that every user of the machine can write.

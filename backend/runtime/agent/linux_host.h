@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -40,9 +39,7 @@ class LinuxHost final : public Host {
     absl::StatusOr<std::unique_ptr<HostProcess>> find(const RegisteredRank& rank,
                                                       const std::string& output,
                                                       ProcessWatcher watcher) override;
-    std::vector<GpuPlace> gpus() override {
-        return visibleGpus(gpus_.places(), std::getenv("CUDA_VISIBLE_DEVICES"));
-    }
+    std::vector<GpuPlace> gpus() override;
     std::string whyNoGpus() override;
     absl::StatusOr<UniqueFd> claim(const GpuPlace& gpu) override;
     void sample(std::function<void(HostFigures)> done) override;

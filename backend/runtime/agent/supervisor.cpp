@@ -83,11 +83,9 @@ absl::Status Supervisor::ownGpus() {
     gpus_ = *std::move(chosen);
     std::string names;
     for (const GpuPlace& gpu : gpus_) absl::StrAppend(&names, names.empty() ? "" : ", ", gpu.gpu);
-    spdlog::info("GPUs that node {} gives to ranks: {}", options_.node,
-                 !names.empty() ? names
-                 : allGpus_.empty()
-                     ? absl::StrCat("none: ", host_.whyNoGpus())
-                     : absl::StrCat("none of ", allGpus_.size(), ": --gpus ", options_.gpus));
+    if (!allGpus_.empty())
+        spdlog::info("node {} gives {} of its {} GPUs to ranks{}{}", options_.node, gpus_.size(),
+                     allGpus_.size(), names.empty() ? "" : ": ", names);
     return absl::OkStatus();
 }
 

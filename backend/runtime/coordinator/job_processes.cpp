@@ -382,8 +382,10 @@ bool JobCoordinator::spansNodes() const {
 bool JobCoordinator::computesWithoutGpus() const {
     const model::JobSpec& spec = beginning_.spec;
     return spec.device == "auto" && !spec.shareGpu &&
-           std::ranges::any_of(state_.ranks, [](const model::RankView& rank) {
-               return rank.pid != 0 && rank.gpus.empty();
+           std::ranges::any_of(known_, [this](const auto& known) {
+               const model::RankView* rank = model::findRank(state_, known.first);
+               return rank != nullptr && rank->incarnation == known.second.incarnation &&
+                      rank->gpus.empty();
            });
 }
 
