@@ -52,8 +52,8 @@ void Supervisor::adopt() {
             Process& process = processes_[known.process];
             process.handle = *std::move(found);
             process.gpu = known.gpu;
-            if (auto claim = host_.claim(known.gpu); !known.gpu.uuid.empty() && claim.ok())
-                process.claim = *std::move(claim);
+            if (known.gpu.uuid.empty()) continue;
+            if (auto claim = host_.claim(known.gpu); claim.ok()) process.claim = *std::move(claim);
         } else {
             registry_.remove(known.process);
             if (known.pid == 0) continue;  // the agent before had not come to start it
