@@ -242,6 +242,7 @@ class JobCoordinator {
     struct KnownRank {
         uint32_t incarnation = 0;
         int32_t pid = 0;
+        bool onGpu = false;
         bool stopping = false;
         bool dying = false;      ///< it died and is not gone
         bool killed = false;     ///< its agent was told, if it was there

@@ -129,7 +129,7 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
     if (known.incarnation > up.process.incarnation || (same && known.killed))
         return (void)around_.pool.send(node, SignalRank{up.process, SIGKILL, 0, 0});
     if (same) return;
-    known = {up.process.incarnation, up.pid};
+    known = {up.process.incarnation, up.pid, !up.gpu.uuid.empty()};
     Placed& placed = placed_[rank.replica];
     if (placed.incarnation != up.process.incarnation) placed = {up.process.incarnation, {}};
     placed.nodes.resize(beginning_.spec.shards);
@@ -381,12 +381,8 @@ bool JobCoordinator::spansNodes() const {
 /// A job that chooses by itself and has chosen: all of its ranks have GPUs, or none.
 bool JobCoordinator::computesWithoutGpus() const {
     const model::JobSpec& spec = beginning_.spec;
-    return spec.device == "auto" && !spec.shareGpu &&
-           std::ranges::any_of(known_, [this](const auto& known) {
-               const model::RankView* rank = model::findRank(state_, known.first);
-               return rank != nullptr && rank->incarnation == known.second.incarnation &&
-                      rank->gpus.empty();
-           });
+    return spec.device == "auto" && !spec.shareGpu && !known_.empty() &&
+           !known_.begin()->second.onGpu;
 }
 
 /// Those for which no node has room, and their incarnations.
@@ -394,13 +390,19 @@ std::map<int32_t, uint32_t> JobCoordinator::tryStarts() {
     std::map<int32_t, uint32_t> noRoom;
     if (finished_) return noRoom;
     std::vector<protocol::StartFailed> failed;
+    std::optional<bool> spans;  // found when it is asked
     for (auto it = waitingStarts_.begin(); it != waitingStarts_.end();) {
         const auto [replica, incarnation] = *it;
         const std::string preferred = preferredNode(replica);
-        const std::vector<std::string> nodes = around_.pool.choose(
-            {beginning_.spec.shards, beginning_.spec.mayUseGpus() && !computesWithoutGpus(),
-             beginning_.spec.shareGpu, spansNodes()},
-            preferred);
+        AgentPool::Need need{beginning_.spec.shards,
+                             beginning_.spec.mayUseGpus() && !computesWithoutGpus(),
+                             beginning_.spec.shareGpu};
+        std::vector<std::string> nodes = around_.pool.choose(need, preferred);
+        if (nodes.empty() && need.slots > 1) {
+            if (!spans) spans = spansNodes();
+            need.spans = *spans;
+            nodes = around_.pool.choose(need, preferred);
+        }
         // At the start of a job its nodes connect one after the other: wait for the one it names.
         const bool early = !preferred.empty() && !around_.pool.knows(preferred) &&
                            around_.reactor.now() < placementUntil_;
@@ -445,8 +447,12 @@ void JobCoordinator::lookForRoomAgain() {
             for (const auto& [replica, incarnation] : waitingStarts_)
                 tick.unplaced.push_back(replica);
             feed(tick);
-            for (const auto& [replica, incarnation] : tryStarts())
-                if (around_.reactor.now() >= placementUntil_) tellNoSlots(replica, incarnation);
+            for (const auto& [replica, incarnation] : tryStarts()) {
+                const auto waiting = waitingStarts_.find(replica);
+                if (waiting != waitingStarts_.end() && waiting->second == incarnation &&
+                    around_.reactor.now() >= placementUntil_)
+                    tellNoSlots(replica, incarnation);
+            }
         });
 }
 
