@@ -129,7 +129,6 @@ TEST_F(AgentPoolTest, OneThatSpansNodesDoesSoWhereALargeOneIsFull) {
     pool_.doubt("node0");
     const auto third = join("node2", "", two);
     EXPECT_THAT(pool_.choose({3, false, false, true}, ""), Each("node0")) << "it has that free";
-    two[0].process.rank.replica = two[1].process.rank.replica = 2;
     agent_ = nullptr;
     pass(20 * kMillisecond);
     EXPECT_THAT(pool_.choose({3}, ""), IsEmpty()) << "node1 is large enough, and full";
