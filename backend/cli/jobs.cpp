@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "backend/cli/cli.h"
 #include "backend/cli/follow.h"
 #include "backend/cli/go_on.h"
@@ -37,6 +38,25 @@ int listJobs(const Cli& cli) {
     return kOk;
 }
 
+int listNodes(const Cli& cli) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(cli, session.failure());
+    const auto nodes = session.value()->await<std::vector<model::NodeInfo>>(
+        [](client::Client& c, auto reply) { c.listNodes(std::move(reply)); });
+    if (!nodes.ok()) return fail(cli, nodes.failure());
+    for (const model::NodeInfo& node : nodes.value())
+        if (cli.json) std::printf("%s\n", model::toJsonText(node).c_str());
+    if (cli.json) return kOk;
+    std::vector<std::vector<std::string>> rows{
+        {"NODE", "ADDRESS", "STATE", "SLOTS", "GPUS", "WHY"}};
+    for (const model::NodeInfo& node : nodes.value())
+        rows.push_back({node.node, node.address, std::string(enumName(node.state)),
+                        absl::StrCat(node.used, " of ", node.slots),
+                        absl::StrCat(node.gpusUsed, " of ", node.gpus), node.why});
+    std::printf("%s", rows.size() > 1 ? table(rows).c_str() : "no agent has connected\n");
+    return kOk;
+}
+
 client::Failure startCutOff() {
     return {client::FailureCode::kCancelled, "Interrupted before the daemon answered",
             "It gives the job up if it was still checking it, else it starts it all the same.",
@@ -55,8 +75,7 @@ int start(const Cli& cli, const client::JobSource& source) {
     text.resumeFrom = from.value();
     const Interrupts interrupts;
     const auto job = session.value()->awaitUnless<model::JobInfo>(
-        interrupts,
-        [&](client::Client& c, auto reply) { c.startJob(text, {}, std::move(reply)); });
+        interrupts, [&](client::Client& c, auto reply) { c.startJob(text, {}, std::move(reply)); });
     if (!job) return fail(cli, startCutOff());
     if (!job->ok()) return fail(cli, job->failure());
     printJob(cli, job->value());
@@ -95,6 +114,9 @@ int watch(const Cli& cli, const std::string& wanted, bool everyEvent) {
 void addJobs(CLI::App& app, Cli& cli) {
     CLI::App* list = app.add_subcommand("jobs", "List the daemon's jobs");
     list->callback([&cli] { cli.chosen = [&cli] { return listJobs(cli); }; });
+
+    list = app.add_subcommand("nodes", "List the nodes whose agents have connected");
+    list->callback([&cli] { cli.chosen = [&cli] { return listNodes(cli); }; });
 
     auto source = std::make_shared<client::JobSource>();
     CLI::App* verb = app.add_subcommand("start", "Start a job on the daemon");

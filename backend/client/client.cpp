@@ -67,6 +67,16 @@ class GrpcClient final : public Client {
             std::move(reply));
     }
 
+    void listNodes(Reply<std::vector<model::NodeInfo>> reply) override {
+        const std::string title = "Cannot list nodes";
+        c_->call<std::vector<model::NodeInfo>, v1::ListNodesRequest, v1::NodeList>(
+            title, {}, starting(&v1::Jobs::Stub::async_interface::ListNodes, c_->jobs),
+            [title](const v1::NodeList& list) {
+                return listOf<model::NodeInfo>(title, list.nodes());
+            },
+            std::move(reply));
+    }
+
     void getJob(std::string job, Reply<model::JobInfo> reply) override {
         v1::GetJobRequest request;
         const std::string title = "Cannot read job " + job;

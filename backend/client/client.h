@@ -136,6 +136,7 @@ class Client {
     virtual void startJob(model::JobSpec spec, Mutation mutation, Reply<model::JobInfo> reply) = 0;
     virtual void startJob(JobText text, Mutation mutation, Reply<model::JobInfo> reply) = 0;
     virtual void listJobs(Reply<std::vector<model::JobInfo>> reply) = 0;
+    virtual void listNodes(Reply<std::vector<model::NodeInfo>> reply) = 0;
     virtual void getJob(std::string job, Reply<model::JobInfo> reply) = 0;
     /// Previews an action or a fault. Always succeeds for a known job: see Preflight::refusal.
     virtual void preflight(std::string job, model::Action action,

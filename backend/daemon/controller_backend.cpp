@@ -88,6 +88,13 @@ std::vector<model::JobInfo> ControllerBackend::jobs() {
     return out;
 }
 
+std::vector<model::NodeInfo> ControllerBackend::nodes() {
+    std::vector<model::NodeInfo> out;
+    for (const runtime::NodeStatus& n : controller_.nodes())
+        out.push_back({n.node, n.address, n.state, n.why, n.slots, n.used, n.gpus, n.gpusUsed});
+    return out;
+}
+
 absl::StatusOr<model::JobInfo> ControllerBackend::job(const std::string& id) {
     const auto status = controller_.status(id);
     if (!status.ok()) return status.status();

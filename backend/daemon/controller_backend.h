@@ -33,6 +33,7 @@ class ControllerBackend final : public service::Backend {
     absl::StatusOr<std::string> start(const model::JobSpec& spec, const std::string& resumeFrom,
                                       const service::Call& call) override;
     std::vector<model::JobInfo> jobs() override;
+    std::vector<model::NodeInfo> nodes() override;
     absl::StatusOr<model::JobInfo> job(const std::string& id) override;
     absl::StatusOr<model::Preflight> preflight(const std::string& job,
                                                const model::Action& action) override;

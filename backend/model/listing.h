@@ -46,6 +46,30 @@ struct JobInfo {
     }
 };
 
+/// One node of a controller, whatever runs there.
+struct NodeInfo {
+    std::string node;
+    std::string address;  ///< on which its ranks listen
+    NodeState state = NodeState::kUp;
+    std::string why;     ///< it is not up, or its agent is away; empty: neither
+    uint32_t slots = 0;  ///< processes it runs at most
+    uint32_t used = 0;
+    uint32_t gpus = 0;      ///< that its agent gives to ranks
+    uint32_t gpusUsed = 0;  ///< by ranks that have one, or are to get one
+    bool operator==(const NodeInfo&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("node", self.node);
+        visit("address", self.address);
+        visit("state", self.state);
+        visit("why", self.why);
+        visit("slots", self.slots);
+        visit("used", self.used);
+        visit("gpus", self.gpus);
+        visit("gpus_used", self.gpusUsed);
+    }
+};
+
 /// RunInfo::phase of a run that another goes on from: this and the other's id.
 inline constexpr std::string_view kSupersededBy = "superseded by ";
 

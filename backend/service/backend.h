@@ -52,6 +52,7 @@ class Backend {
     virtual absl::StatusOr<std::string> start(const model::JobSpec& spec,
                                               const std::string& resumeFrom, const Call& call) = 0;
     virtual std::vector<model::JobInfo> jobs() = 0;
+    virtual std::vector<model::NodeInfo> nodes() = 0;
     virtual absl::StatusOr<model::JobInfo> job(const std::string& id) = 0;
     virtual absl::StatusOr<model::Preflight> preflight(const std::string& job,
                                                        const model::Action& action) = 0;

@@ -62,6 +62,17 @@ class JobsService final : public v1::Jobs::CallbackService {
         });
     }
 
+    grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context,
+                                        const v1::ListNodesRequest* request,
+                                        v1::NodeList* response) override {
+        return answer(shared_, context, request, [=, this] {
+            if (shared_.backend == nullptr) return absl::OkStatus();
+            for (const model::NodeInfo& node : shared_.backend->nodes())
+                proto::toMessage(node, *response->add_nodes());
+            return absl::OkStatus();
+        });
+    }
+
     grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
                                      const v1::GetJobRequest* request,
                                      v1::JobInfo* response) override {

@@ -163,6 +163,15 @@ TEST_F(VerbsTest, JobsAsJsonIsOneObjectALine) {
     EXPECT_EQ(job->id, "demo");
 }
 
+TEST_F(VerbsTest, NodesAreListedWithoutAJob) {
+    serve(unixOptions());
+    EXPECT_THAT(ask({"nodes"}).out,
+                ::testing::ContainsRegex("west +10.0.0.7 +cordoned +3 of 8 +2 of 4"));
+    const auto node = model::fromJsonText<model::NodeInfo>(ask({"nodes", "--json"}).out);
+    ASSERT_TRUE(node.ok());
+    EXPECT_EQ(node->gpus, 4u);
+}
+
 TEST_F(VerbsTest, AJobThatIsNotThereIsNotFound) {
     serve(unixOptions());
     EXPECT_EQ(ask({"status", "nope"}).code, cli::kNotFound);

@@ -140,9 +140,11 @@ TEST_F(AgentPoolTest, ANodeWhoseAgentWentIsLostWhenItDoesNotComeBack) {
     agent_ = nullptr;
     pass(4900 * kMillisecond);
     EXPECT_FALSE(lost()) << "it may be started again";
+    EXPECT_THAT(pool_.nodes().front().why, ::testing::HasSubstr("its agent is gone"));
     agent_ = join("node0");
     pass(300 * kMillisecond);
     EXPECT_FALSE(lost());
+    EXPECT_EQ(pool_.nodes().front().why, "");
     agent_ = nullptr;
     pass(5100 * kMillisecond);
     EXPECT_TRUE(lost());

@@ -78,6 +78,9 @@ class FakeBackend final : public service::Backend {
         for (const auto& [id, job] : jobs_) out.push_back(job.info);
         return out;
     }
+    std::vector<model::NodeInfo> nodes() override {
+        return {{"west", "10.0.0.7", model::NodeState::kCordoned, "", 8, 3, 4, 2}};
+    }
     absl::StatusOr<model::JobInfo> job(const std::string& id) override {
         if (onCall) onCall();
         const MutexLock lock(mutex_);

@@ -52,6 +52,15 @@ TEST_F(JobsTest, StartsAJobFromASpecAndListsIt) {
     EXPECT_FALSE(backend_.calls()[0].requestId.empty());
 }
 
+TEST_F(JobsTest, ListsTheNodes) {
+    serve(unixOptions());
+    const auto client = connect();
+    const auto nodes =
+        await<std::vector<model::NodeInfo>>([&](auto reply) { client->listNodes(reply); });
+    ASSERT_TRUE(nodes.ok()) << nodes.failure().cause;
+    EXPECT_EQ(nodes.value(), backend_.nodes());
+}
+
 TEST_F(JobsTest, AJobThatIsNotThereIsNamedWithARemedy) {
     serve(unixOptions());
     const auto client = connect();

@@ -90,6 +90,7 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     node.gpus = hello.gpus;
     node.status.state =
         cordoned_.contains(hello.node) ? model::NodeState::kCordoned : model::NodeState::kUp;
+    node.status.why.clear();
     node.channel = std::move(channel);
     node.broken = false;
     node.lastHeard = reactor_.now();
@@ -249,6 +250,7 @@ void AgentPool::doubt(const std::string& node) {
 void AgentPool::lost(const std::string& name, const std::string& why, MonoNs after) {
     Node& node = nodes_[name];
     node.channel.reset();
+    node.status.why = why;
     reactor_.cancel(node.lossTimer);
     node.lossTimer = reactor_.after(after, [this, name, why] {
         Node& lostNode = nodes_[name];

@@ -573,6 +573,7 @@ class Controller::Impl {
     AgentPool::Listener poolListener() {
         AgentPool::Listener l;
         l.nodeChanged = [this](const NodeStatus& node, const std::string& why) {
+            spdlog::info("node {}: {}", node.node, why);
             for (auto& [run, job] : jobs_) job->nodeChanged(node, why);
         };
         l.rankUp = [this](const std::string& node, const RankUp& up) {

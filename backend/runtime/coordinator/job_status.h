@@ -29,6 +29,7 @@ struct NodeStatus {
     model::NodeState state = model::NodeState::kUp;
     uint32_t gpus = 0;      ///< that its agent gives to ranks
     uint32_t gpusUsed = 0;  ///< by ranks that have one, or are to get one
+    std::string why = {};   ///< it is not up, or its agent is away; empty: neither
 };
 
 /// A job at one moment, as much as actions and their pre-flight need. `revision` grows with every

@@ -66,6 +66,9 @@ class FakeClient final : public client::Client {
     void listJobs(client::Reply<std::vector<model::JobInfo>> reply) override {
         reply(std::vector<model::JobInfo>{});
     }
+    void listNodes(client::Reply<std::vector<model::NodeInfo>> reply) override {
+        reply(std::vector<model::NodeInfo>{});
+    }
     void getJob(std::string, client::Reply<model::JobInfo> reply) override {
         reply(model::JobInfo{});
     }
