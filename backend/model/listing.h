@@ -63,7 +63,7 @@ struct NodeInfo {
         visit("address", self.address);
         visit("state", self.state);
         visit("why", self.why);
-        visit("slots", self.slots);
+        visit("slot_count", self.slots);  // a field called slots would be a Qt macro
         visit("used", self.used);
         visit("gpus", self.gpus);
         visit("gpus_used", self.gpusUsed);
