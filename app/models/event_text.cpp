@@ -56,9 +56,9 @@ struct Describe {
         return {tr("Job"), {}, withWhy(label(e.phase), e.why)};
     }
     EventText operator()(const model::NodeChanged& e) const {
-        static const char* const kWords[] = {"up", "cordoned", "lost"};
+        static const char* const kWords[] = {"up", "cordoned", "lost", "forgotten"};
         return {tr("Node"), toQt(e.node),
-                withWhy(tr(kWords[static_cast<int>(e.state) % 3]), e.why)};
+                withWhy(tr(kWords[static_cast<int>(e.state) % 4]), e.why)};
     }
     EventText operator()(const model::ReplicaChanged& e) const {
         return {tr("Replica"), replicaName(e.replica),

@@ -142,6 +142,8 @@ QString nodeState(model::NodeState state) {
             return tr("Cordoned");
         case model::NodeState::kLost:
             return tr("Lost");
+        case model::NodeState::kForgotten:
+            return tr("Forgotten");
     }
     return QStringLiteral("?");
 }
@@ -175,6 +177,8 @@ Tone tone(model::NodeState state) {
             return Tone::kMuted;
         case model::NodeState::kLost:
             return Tone::kBad;
+        case model::NodeState::kForgotten:
+            return Tone::kMuted;
     }
     return Tone::kNeutral;
 }

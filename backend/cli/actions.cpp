@@ -55,10 +55,35 @@ bool isLater(model::ActionKind kind) {
     }
 }
 
+/// Where no job runs, that a pre-flight could look at.
+int changeNode(const Cli& cli, Session& session, const ActOptions& options) {
+    const auto change = options.action.kind == model::ActionKind::kCordon
+                            ? model::NodeChange::kCordon
+                            : model::NodeChange::kUncordon;
+    if (!options.dryRun) {
+        const auto done =
+            session.await<std::vector<model::NodeInfo>>([&](client::Client& c, auto reply) {
+                c.changeNode(options.action.node, change, false, {}, std::move(reply));
+            });
+        if (!done.ok()) return fail(cli, done.failure());
+        for (const model::NodeInfo& node : done.value())
+            if (cli.json && node.node == options.action.node)
+                std::printf("%s\n", model::toJsonText(node).c_str());
+    }
+    if (!cli.json)
+        std::printf("%s node %s%s\n", change == model::NodeChange::kCordon ? "Cordon" : "Uncordon",
+                    options.action.node.c_str(), options.dryRun ? ": no job runs" : ": done");
+    return kOk;
+}
+
 int act(const Cli& cli, const ActOptions& options) {
     auto session = Session::open(cli);
     if (!session.ok()) return fail(cli, session.failure());
     const auto job = session.value()->job(options.job);
+    const bool ofNode = options.action.kind == model::ActionKind::kCordon ||
+                        options.action.kind == model::ActionKind::kUncordon;
+    if (!job.ok() && job.failure().code == client::FailureCode::kNotFound && ofNode)
+        return changeNode(cli, *session.value(), options);
     if (!job.ok()) return fail(cli, job.failure());
     client::Result<model::JobInfo> done = model::JobInfo{};
     std::string title;

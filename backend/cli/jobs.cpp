@@ -38,11 +38,7 @@ int listJobs(const Cli& cli) {
     return kOk;
 }
 
-int listNodes(const Cli& cli) {
-    auto session = Session::open(cli);
-    if (!session.ok()) return fail(cli, session.failure());
-    const auto nodes = session.value()->await<std::vector<model::NodeInfo>>(
-        [](client::Client& c, auto reply) { c.listNodes(std::move(reply)); });
+int printNodes(const Cli& cli, const client::Result<std::vector<model::NodeInfo>>& nodes) {
     if (!nodes.ok()) return fail(cli, nodes.failure());
     for (const model::NodeInfo& node : nodes.value())
         if (cli.json) std::printf("%s\n", model::toJsonText(node).c_str());
@@ -55,6 +51,24 @@ int listNodes(const Cli& cli) {
                         absl::StrCat(node.gpusUsed, " of ", node.gpus), node.why});
     std::printf("%s", rows.size() > 1 ? table(rows).c_str() : "no agent has connected\n");
     return kOk;
+}
+
+int listNodes(const Cli& cli) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(cli, session.failure());
+    return printNodes(cli,
+                      session.value()->await<std::vector<model::NodeInfo>>(
+                          [](client::Client& c, auto reply) { c.listNodes(std::move(reply)); }));
+}
+
+int forgetNode(const Cli& cli, const std::string& node, bool machineIsOff) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(cli, session.failure());
+    return printNodes(
+        cli,
+        session.value()->await<std::vector<model::NodeInfo>>([&](client::Client& c, auto reply) {
+            c.changeNode(node, model::NodeChange::kForget, machineIsOff, {}, std::move(reply));
+        }));
 }
 
 client::Failure startCutOff() {
@@ -116,7 +130,18 @@ void addJobs(CLI::App& app, Cli& cli) {
     list->callback([&cli] { cli.chosen = [&cli] { return listJobs(cli); }; });
 
     list = app.add_subcommand("nodes", "List the nodes whose agents have connected");
-    list->callback([&cli] { cli.chosen = [&cli] { return listNodes(cli); }; });
+    auto forgotten = std::make_shared<std::string>();
+    auto off = std::make_shared<bool>(false);
+    CLI::App* forget = list->add_subcommand("forget", "Strike a lost node off the list");
+    forget->add_option("node", *forgotten, "name of the node")->required();
+    forget->add_flag("--machine-is-off", *off,
+                     "ranks of which nothing is known have ended: their replicas start elsewhere");
+    forget->callback([&cli, forgotten, off] {
+        cli.chosen = [&cli, forgotten, off] { return forgetNode(cli, *forgotten, *off); };
+    });
+    list->callback([&cli, list] {
+        if (list->get_subcommands().empty()) cli.chosen = [&cli] { return listNodes(cli); };
+    });
 
     auto source = std::make_shared<client::JobSource>();
     CLI::App* verb = app.add_subcommand("start", "Start a job on the daemon");

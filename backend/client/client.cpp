@@ -77,6 +77,23 @@ class GrpcClient final : public Client {
             std::move(reply));
     }
 
+    void changeNode(std::string node, model::NodeChange change, bool machineIsOff,
+                    Mutation mutation, Reply<std::vector<model::NodeInfo>> reply) override {
+        v1::ChangeNodeRequest request;
+        *request.mutable_mutation() = c_->mutation(mutation);
+        const std::string title = "Cannot " + std::string(enumName(change)) + " node " + node;
+        request.set_node(std::move(node));
+        request.set_change(static_cast<v1::NodeChange>(change));
+        request.set_machine_is_off(machineIsOff);
+        c_->call<std::vector<model::NodeInfo>, v1::ChangeNodeRequest, v1::NodeList>(
+            title, std::move(request),
+            starting(&v1::Jobs::Stub::async_interface::ChangeNode, c_->jobs),
+            [title](const v1::NodeList& list) {
+                return listOf<model::NodeInfo>(title, list.nodes());
+            },
+            std::move(reply));
+    }
+
     void getJob(std::string job, Reply<model::JobInfo> reply) override {
         v1::GetJobRequest request;
         const std::string title = "Cannot read job " + job;

@@ -137,6 +137,10 @@ class Client {
     virtual void startJob(JobText text, Mutation mutation, Reply<model::JobInfo> reply) = 0;
     virtual void listJobs(Reply<std::vector<model::JobInfo>> reply) = 0;
     virtual void listNodes(Reply<std::vector<model::NodeInfo>> reply) = 0;
+    /// Answers with the nodes that there are afterwards. `machineIsOff`, for kForget: ranks of
+    /// which nothing is known have ended.
+    virtual void changeNode(std::string node, model::NodeChange change, bool machineIsOff,
+                            Mutation mutation, Reply<std::vector<model::NodeInfo>> reply) = 0;
     virtual void getJob(std::string job, Reply<model::JobInfo> reply) = 0;
     /// Previews an action or a fault. Always succeeds for a known job: see Preflight::refusal.
     virtual void preflight(std::string job, model::Action action,

@@ -95,6 +95,11 @@ std::vector<model::NodeInfo> ControllerBackend::nodes() {
     return out;
 }
 
+absl::Status ControllerBackend::changeNode(const std::string& node, model::NodeChange change,
+                                           bool machineIsOff, const service::Call& call) {
+    return controller_.changeNode(node, change, machineIsOff, call.by);
+}
+
 absl::StatusOr<model::JobInfo> ControllerBackend::job(const std::string& id) {
     const auto status = controller_.status(id);
     if (!status.ok()) return status.status();

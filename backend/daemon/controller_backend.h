@@ -34,6 +34,8 @@ class ControllerBackend final : public service::Backend {
                                       const service::Call& call) override;
     std::vector<model::JobInfo> jobs() override;
     std::vector<model::NodeInfo> nodes() override;
+    absl::Status changeNode(const std::string& node, model::NodeChange change, bool machineIsOff,
+                            const service::Call& call) override;
     absl::StatusOr<model::JobInfo> job(const std::string& id) override;
     absl::StatusOr<model::Preflight> preflight(const std::string& job,
                                                const model::Action& action) override;

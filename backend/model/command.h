@@ -85,6 +85,8 @@ struct ExpertRule {
     }
 };
 
+enum class NodeChange { kCordon, kUncordon, kForget };
+
 struct Action {
     ActionKind kind = ActionKind::kPause;
     int32_t replica = -1;
@@ -163,6 +165,10 @@ struct EnumNames<model::FaultKind> {
         "kill_rank",      "kill_replica",  "hang",          "slow",
         "cut_network",    "delay_network", "flip_gradient", "nan_gradient",
         "flip_parameter", "fill_disk",     "kill_node"};
+};
+template <>
+struct EnumNames<model::NodeChange> {
+    static constexpr std::array<std::string_view, 3> kNames = {"cordon", "uncordon", "forget"};
 };
 template <>
 struct EnumNames<model::ActionKind> {

@@ -70,7 +70,7 @@ enum class IncidentPhaseKind {
     kJoin,  ///< from proven state to the first commit it contributes to
 };
 
-enum class NodeState { kUp, kCordoned, kLost };
+enum class NodeState { kUp, kCordoned, kLost, kForgotten };  ///< forgotten: of an event alone
 enum class JobPhase { kStarting, kTraining, kWaiting, kPaused, kStopping, kFinished, kFailed };
 enum class Severity { kInfo, kNotice, kWarning, kError };
 
@@ -102,7 +102,8 @@ struct EnumNames<model::IncidentPhaseKind> {
 };
 template <>
 struct EnumNames<model::NodeState> {
-    static constexpr std::array<std::string_view, 3> kNames = {"up", "cordoned", "lost"};
+    static constexpr std::array<std::string_view, 4> kNames = {"up", "cordoned", "lost",
+                                                               "forgotten"};
 };
 template <>
 struct EnumNames<model::JobPhase> {

@@ -78,7 +78,12 @@ bool fold(RunState& s, int64_t at, const NodeChanged& e) {
     const std::string name = text(e.node);
     auto it = std::lower_bound(s.nodes.begin(), s.nodes.end(), name,
                                [](const NodeView& n, const std::string& k) { return n.node < k; });
-    if (it == s.nodes.end() || it->node != name) {
+    const bool known = it != s.nodes.end() && it->node == name;
+    if (e.state == NodeState::kForgotten) {
+        if (known) s.nodes.erase(it);
+        return known;
+    }
+    if (!known) {
         if (s.nodes.size() >= Limits::kNodes) return false;
         it = s.nodes.insert(it, NodeView{});
         it->node = name;

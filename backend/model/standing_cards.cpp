@@ -113,7 +113,9 @@ void addNodes(const RunState& s, std::vector<IncidentCard>& out) {
         card.now = lost ? "Its replicas start elsewhere as far as other nodes have free slots."
                         : "It takes no new ranks; those that run there go on.";
         if (lost)
-            advise(card, "Start its agent again, or the machine.");
+            advise(card, concat("Start its agent again, or the machine. Will it not come back: "
+                                "bulkheadctl nodes forget ",
+                                node.node));
         else
             advise(card, "Uncordon it when it is in order.", ActionKind::kUncordon, node.node);
         out.push_back(std::move(card));

@@ -57,6 +57,7 @@ std::string textOf(const Message& request) {
 void describe(AuditEntry& entry, const Message& request) {
     entry.call = methodOf(request);
     entry.object = cut(textField(request, "job"), kMostWords);
+    if (entry.object.empty()) entry.object = cut(textField(request, "node"), kMostWords);
     const v1::Mutation mutation = mutationOf(request);
     entry.by = cut(mutation.by(), kMostWords);
     entry.revision = mutation.expected_revision();
@@ -65,6 +66,7 @@ void describe(AuditEntry& entry, const Message& request) {
 
 /// Effect of a call that was done.
 std::string effectOf(const Message& response) {
+    if (response.GetDescriptor() == v1::NodeList::descriptor()) return "";
     if (response.GetDescriptor() != v1::JobInfo::descriptor())
         return cut(response.ShortDebugString(), kMostWords);
     v1::JobInfo job;

@@ -53,6 +53,9 @@ class Backend {
                                               const std::string& resumeFrom, const Call& call) = 0;
     virtual std::vector<model::JobInfo> jobs() = 0;
     virtual std::vector<model::NodeInfo> nodes() = 0;
+    /// `machineIsOff`, for kForget: ranks of which nothing is known have ended.
+    virtual absl::Status changeNode(const std::string& node, model::NodeChange change,
+                                    bool machineIsOff, const Call& call) = 0;
     virtual absl::StatusOr<model::JobInfo> job(const std::string& id) = 0;
     virtual absl::StatusOr<model::Preflight> preflight(const std::string& job,
                                                        const model::Action& action) = 0;

@@ -66,10 +66,24 @@ class JobsService final : public v1::Jobs::CallbackService {
                                         const v1::ListNodesRequest* request,
                                         v1::NodeList* response) override {
         return answer(shared_, context, request, [=, this] {
-            if (shared_.backend == nullptr) return absl::OkStatus();
-            for (const model::NodeInfo& node : shared_.backend->nodes())
-                proto::toMessage(node, *response->add_nodes());
+            if (shared_.backend != nullptr) putNodes(response);
             return absl::OkStatus();
+        });
+    }
+
+    grpc::ServerUnaryReactor* ChangeNode(grpc::CallbackServerContext* context,
+                                         const v1::ChangeNodeRequest* request,
+                                         v1::NodeList* response) override {
+        return change(shared_, context, request, response, [=, this](const Call& call) {
+            if (shared_.backend == nullptr) return readOnly();
+            if (!v1::NodeChange_IsValid(request->change()))
+                return absl::InvalidArgumentError(
+                    absl::StrCat("change ", request->change(), " of a node is not known"));
+            const absl::Status done = shared_.backend->changeNode(
+                request->node(), static_cast<model::NodeChange>(request->change()),
+                request->machine_is_off(), call);
+            if (done.ok()) putNodes(response);
+            return withDetail(done, "node", request->node());
         });
     }
 
@@ -205,6 +219,11 @@ class JobsService final : public v1::Jobs::CallbackService {
     }
 
   private:
+    void putNodes(v1::NodeList* response) const {
+        for (const model::NodeInfo& node : shared_.backend->nodes())
+            proto::toMessage(node, *response->add_nodes());
+    }
+
     /// The job as it is now, after something was done to it.
     absl::Status finish(const absl::Status& status, const std::string& job,
                         v1::JobInfo* response) const {

@@ -172,6 +172,29 @@ TEST_F(VerbsTest, NodesAreListedWithoutAJob) {
     EXPECT_EQ(node->gpus, 4u);
 }
 
+TEST_F(VerbsTest, ALostNodeIsForgotten) {
+    serve(unixOptions());
+    const Said said = ask({"nodes", "forget", "west"});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_EQ(backend_.changed, std::pair(std::string("forget"), false));
+    EXPECT_THAT(said.out, HasSubstr("west")) << "the nodes that are left";
+    ask({"nodes", "forget", "west", "--machine-is-off"});
+    EXPECT_EQ(backend_.changed, std::pair(std::string("forget"), true));
+    EXPECT_EQ(ask({"nodes", "forget", "east"}).code, cli::kNotFound);
+}
+
+TEST_F(VerbsTest, ANodeIsCordonedWithoutAJob) {
+    serve(unixOptions());
+    backend_.addJob("demo").phase = model::JobPhase::kFinished;
+    const Said said = ask({"cordon", "west"});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_EQ(said.out, "Cordon node west: done\n");
+    EXPECT_EQ(backend_.changed, std::pair(std::string("cordon"), false));
+    EXPECT_EQ(ask({"uncordon", "west", "--dry-run"}).code, cli::kOk);
+    EXPECT_EQ(backend_.changed.first, "cordon") << "nothing is done";
+    EXPECT_EQ(ask({"cordon", "east"}).code, cli::kNotFound);
+}
+
 TEST_F(VerbsTest, AJobThatIsNotThereIsNotFound) {
     serve(unixOptions());
     EXPECT_EQ(ask({"status", "nope"}).code, cli::kNotFound);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "backend/common/codec.h"
 #include "backend/common/file_system.h"
@@ -223,26 +224,58 @@ TEST_F(AgentPoolTest, AJobThatSharesIsNotPutOnGpusThatOthersHaveForThemselves) {
 }
 
 TEST_F(AgentPoolTest, ACordonIsToldAndANodeThatIsLostStaysThat) {
-    AgentPool pool(*reactor_, diskFiles(), {100, 3}, testing::TempDir() + "cordoned", listener());
+    const std::string file = testing::TempDir() + "cordoned";
+    ::unlink(file.c_str());
+    AgentPool pool(*reactor_, diskFiles(), {100, 3}, file, listener());
     const auto state = [&] { return pool.nodes().front().state; };
     auto [here, there] = memoryChannels(*reactor_, *reactor_);
     AgentHello hello;
     hello.node = "west";
     hello.slots = 4;
     pool.accept(std::move(here), hello);
-    ASSERT_TRUE(pool.cordon("west", true).ok());
-    EXPECT_EQ(why_, "cordoned");
+    ASSERT_TRUE(pool.cordon("west", true, "ann").ok());
+    EXPECT_EQ(why_, "cordoned by ann");
     EXPECT_EQ(state(), model::NodeState::kCordoned);
-    ASSERT_TRUE(pool.cordon("west", false).ok());
-    EXPECT_EQ(why_, "uncordoned");
+    ASSERT_TRUE(pool.cordon("west", false, "ann").ok());
+    EXPECT_EQ(why_, "uncordoned by ann");
     EXPECT_EQ(state(), model::NodeState::kUp);
     pass(4 * kSecond);
     ASSERT_EQ(state(), model::NodeState::kLost);
     why_.clear();
-    ASSERT_TRUE(pool.cordon("west", true).ok());
+    ASSERT_TRUE(pool.cordon("west", true, "ann").ok());
     EXPECT_EQ(state(), model::NodeState::kLost);
     EXPECT_EQ(why_, "") << "nothing has changed for its jobs";
-    EXPECT_TRUE(absl::IsNotFound(pool.cordon("nobody", true)));
+    EXPECT_TRUE(absl::IsNotFound(pool.cordon("nobody", true, "ann")));
+}
+
+TEST_F(AgentPoolTest, ANodeIsForgottenOnceItIsLostAndItsRanksHaveEnded) {
+    const std::string file = testing::TempDir() + "forgotten";
+    ::unlink(file.c_str());
+    AgentPool pool(*reactor_, diskFiles(), {100, 3}, file, listener());
+    auto [here, there] = memoryChannels(*reactor_, *reactor_);
+    AgentHello hello;
+    hello.node = "west";
+    hello.slots = 4;
+    hello.running = {{{"job", {0, 0}, 1}, 77}};
+    pool.accept(std::move(here), hello);
+    ASSERT_TRUE(pool.cordon("west", true, "ann").ok());
+    EXPECT_TRUE(absl::IsFailedPrecondition(pool.forget("west", true, "ann"))) << "it is there";
+    pass(4 * kSecond);
+    const absl::Status mayRun = pool.forget("west", false, "ann");
+    EXPECT_THAT(mayRun.message(), ::testing::HasSubstr("nothing is known of 1 rank that"));
+    EXPECT_EQ(pool.nodes().size(), 1u);
+    ASSERT_TRUE(pool.forget("west", true, "ann").ok());
+    EXPECT_EQ(unknown_, "its machine is off, says ann 77");
+    EXPECT_EQ(why_, "forgotten by ann");
+    EXPECT_THAT(pool.nodes(), IsEmpty());
+    EXPECT_TRUE(absl::IsNotFound(pool.forget("west", true, "ann")));
+    pass(kSecond);
+    EXPECT_THAT(pool.nodes(), IsEmpty());
+    auto [again, back] = memoryChannels(*reactor_, *reactor_);
+    pool.accept(std::move(again), hello);
+    ASSERT_EQ(pool.nodes().size(), 1u);
+    EXPECT_EQ(pool.nodes().front().state, model::NodeState::kUp) << "also that it was cordoned";
+    EXPECT_EQ(pool.nodes().front().used, 1u) << "it was not off";
 }
 
 TEST_F(AgentPoolTest, AnAgentThatWentHasItsNameKeptForItWhileItMayReturn) {

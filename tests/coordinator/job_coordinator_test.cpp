@@ -449,7 +449,7 @@ TEST_F(JobCoordinatorTest, WhoWaitsForANodeIsNotLostWithTheOneBefore) {
     begin();
     for (const int32_t r : {0, 1}) agentSays(placed(r), RankUp{process(r), pid(r), ""});
     const std::string node = placed(1);
-    ASSERT_TRUE(pool_->cordon(node, true).ok());
+    ASSERT_TRUE(pool_->cordon(node, true, "ann").ok());
     agentSays(node, gone(1, 0, SIGKILL));
     pass(kSecond);
     agents_.at(node).channel->close();

@@ -104,6 +104,8 @@ TEST(RunState, aNodesGpusAreAsLastToldAndGoWithTheNode) {
     story.at(40, NodeChanged{"node0", "127.0.0.1", 4, NodeState::kLost, "its agent is gone"});
     story.at(41, fleet);  // under way when it was lost
     EXPECT_FALSE(story.state.nodes.at(0).sample.has_value());
+    story.at(50, NodeChanged{"node0", "127.0.0.1", 4, NodeState::kForgotten, "forgotten by ann"});
+    EXPECT_TRUE(story.state.nodes.empty());
 }
 
 TEST(RunState, aNodeWithMoreGpusThanThereCanBeIsRefused) {

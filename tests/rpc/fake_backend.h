@@ -81,6 +81,14 @@ class FakeBackend final : public service::Backend {
     std::vector<model::NodeInfo> nodes() override {
         return {{"west", "10.0.0.7", model::NodeState::kCordoned, "", 8, 3, 4, 2}};
     }
+    absl::Status changeNode(const std::string& node, model::NodeChange change, bool machineIsOff,
+                            const service::Call& call) override {
+        if (node != "west") return absl::NotFoundError("no node is named \"" + node + "\"");
+        enter(call);
+        changed = {std::string(enumName(change)), machineIsOff};
+        return absl::OkStatus();
+    }
+    std::pair<std::string, bool> changed;
     absl::StatusOr<model::JobInfo> job(const std::string& id) override {
         if (onCall) onCall();
         const MutexLock lock(mutex_);

@@ -61,6 +61,26 @@ TEST_F(JobsTest, ListsTheNodes) {
     EXPECT_EQ(nodes.value(), backend_.nodes());
 }
 
+TEST_F(JobsTest, ChangesANode) {
+    serve(unixOptions());
+    const auto client = connect();
+    const auto change = [&](const std::string& node, model::NodeChange change, bool off) {
+        return await<std::vector<model::NodeInfo>>(
+            [&](auto reply) { client->changeNode(node, change, off, {}, std::move(reply)); });
+    };
+    const auto left = change("west", model::NodeChange::kForget, true);
+    ASSERT_TRUE(left.ok()) << left.failure().cause;
+    EXPECT_EQ(left.value(), backend_.nodes());
+    EXPECT_EQ(backend_.changed, std::pair(std::string("forget"), true));
+    EXPECT_EQ(backend_.calls().back().by, "tester");
+    ASSERT_TRUE(change("west", model::NodeChange::kUncordon, false).ok());
+    EXPECT_EQ(backend_.changed, std::pair(std::string("uncordon"), false));
+    const auto none = change("east", model::NodeChange::kCordon, false);
+    ASSERT_FALSE(none.ok());
+    EXPECT_EQ(none.failure().code, FailureCode::kNotFound);
+    EXPECT_EQ(none.failure().title, "Cannot cordon node east");
+}
+
 TEST_F(JobsTest, AJobThatIsNotThereIsNamedWithARemedy) {
     serve(unixOptions());
     const auto client = connect();

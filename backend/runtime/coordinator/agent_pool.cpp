@@ -336,7 +336,16 @@ absl::Status AgentPool::send(const std::string& node, const AgentCommand& comman
     return sent;
 }
 
-absl::Status AgentPool::cordon(const std::string& node, bool cordoned) {
+absl::Status AgentPool::keepCordoned(std::set<std::string> names) {
+    if (names == cordoned_) return absl::OkStatus();
+    std::string lines;
+    for (const std::string& name : names) absl::StrAppend(&lines, name, "\n");
+    if (absl::Status s = writeDurably(files_, cordonFile_, lines); !s.ok()) return s;
+    cordoned_ = std::move(names);
+    return absl::OkStatus();
+}
+
+absl::Status AgentPool::cordon(const std::string& node, bool cordoned, const std::string& by) {
     const auto it = nodes_.find(node);
     if (it == nodes_.end()) return noSuchNode(node);
     std::set<std::string> names = cordoned_;
@@ -344,14 +353,37 @@ absl::Status AgentPool::cordon(const std::string& node, bool cordoned) {
         names.insert(node);
     else
         names.erase(node);
-    std::string lines;
-    for (const std::string& name : names) absl::StrAppend(&lines, name, "\n");
-    if (absl::Status s = writeDurably(files_, cordonFile_, lines); !s.ok()) return s;
-    cordoned_ = std::move(names);
+    if (absl::Status s = keepCordoned(std::move(names)); !s.ok()) return s;
     NodeStatus& status = it->second.status;
     if (status.state == model::NodeState::kLost) return absl::OkStatus();
-    status.state = cordoned ? model::NodeState::kCordoned : model::NodeState::kUp;
-    listener_.nodeChanged(status, cordoned ? "cordoned" : "uncordoned");
+    const auto state = cordoned ? model::NodeState::kCordoned : model::NodeState::kUp;
+    if (std::exchange(status.state, state) == state) return absl::OkStatus();
+    listener_.nodeChanged(status, absl::StrCat(cordoned ? "cordoned by " : "uncordoned by ", by));
+    return absl::OkStatus();
+}
+
+absl::Status AgentPool::forget(const std::string& node, bool machineIsOff, const std::string& by) {
+    const auto it = nodes_.find(node);
+    if (it == nodes_.end()) return noSuchNode(node);
+    const size_t ranks = it->second.processes.size();
+    if (it->second.status.state != model::NodeState::kLost)
+        return absl::FailedPreconditionError(
+            absl::StrCat("node ", node, " is not lost; stop its agent first, or cordon it"));
+    if (ranks > 0 && !machineIsOff)
+        return absl::FailedPreconditionError(absl::StrCat(
+            "nothing is known of ", ranks, ranks == 1 ? " rank" : " ranks", " that node ", node,
+            " ran; if its machine is off, say so (--machine-is-off)"));
+    std::set<std::string> names = cordoned_;
+    names.erase(node);
+    if (absl::Status s = keepCordoned(std::move(names)); !s.ok()) return s;
+    std::set<RankProcess> ended;
+    for (const auto& [process, pid] : it->second.processes) ended.insert(process);
+    missing(node, ended, absl::StrCat("its machine is off, says ", by));
+    std::erase_if(held_, [&](const auto& held) { return held.first == node; });
+    NodeStatus gone = it->second.status;
+    gone.state = model::NodeState::kForgotten;
+    nodes_.erase(node);
+    listener_.nodeChanged(gone, absl::StrCat("forgotten by ", by));
     return absl::OkStatus();
 }
 

@@ -70,7 +70,11 @@ class AgentPool {
     absl::Status send(const std::string& node, const AgentCommand& command);
 
     /// Durable when it returns OK: a later controller knows. NotFound names the nodes there are.
-    absl::Status cordon(const std::string& node, bool cordoned);
+    absl::Status cordon(const std::string& node, bool cordoned, const std::string& by);
+    /// A lost node is known no more, nor that it was cordoned, until an agent of that name
+    /// connects. FailedPrecondition when it is not lost, or ran ranks of which nothing is known,
+    /// unless `machineIsOff`: then these have ended unseen.
+    absl::Status forget(const std::string& node, bool machineIsOff, const std::string& by);
 
     /// A start on the node failed, for no reason that lies in the job: it is the last choice for
     /// some time, as a node that was lost is.
@@ -122,6 +126,7 @@ class AgentPool {
     void forget(Node& node, const RankProcess& process);
     void count(Node& node) const;
     uint32_t freeGpus(const Node& node, bool shared) const;
+    absl::Status keepCordoned(std::set<std::string> names);
     absl::Status refusal(const AgentHello& hello) const;
     absl::Status noSuchNode(const std::string& node) const;
 

@@ -842,6 +842,15 @@ std::vector<NodeStatus> Controller::nodes() {
     return impl_->call([&] { return impl_->pool_.nodes(); });
 }
 
+absl::Status Controller::changeNode(const std::string& node, model::NodeChange change,
+                                    bool machineIsOff, const std::string& by) {
+    return impl_->call([&] {
+        return change == model::NodeChange::kForget
+                   ? impl_->pool_.forget(node, machineIsOff, by)
+                   : impl_->pool_.cordon(node, change == model::NodeChange::kCordon, by);
+    });
+}
+
 absl::Status Controller::watch(const std::string& run, Watcher* watcher) {
     return impl_->call([&] { return impl_->watch(run, watcher); });
 }

@@ -154,6 +154,9 @@ class Controller {
     /// Also of a run without a folder that was given up, which list() does not have any more.
     absl::StatusOr<JobStatus> status(const std::string& run);
     std::vector<NodeStatus> nodes();
+    /// AgentPool::cordon() or forget(), for all jobs.
+    absl::Status changeNode(const std::string& node, model::NodeChange change, bool machineIsOff,
+                            const std::string& by);
 
     /// Snapshot, then events, without a gap between. `watcher` must live until unwatch() returned.
     absl::Status watch(const std::string& run, Watcher* watcher);

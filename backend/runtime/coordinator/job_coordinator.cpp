@@ -355,7 +355,7 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
         check.allowed ? absl::OkStatus() : absl::FailedPreconditionError(check.refusal);
     if (result.ok() && (action.kind == model::ActionKind::kCordon ||
                         action.kind == model::ActionKind::kUncordon)) {
-        result = around_.pool.cordon(action.node, action.kind == model::ActionKind::kCordon);
+        result = around_.pool.cordon(action.node, action.kind == model::ActionKind::kCordon, by);
     } else if (result.ok() && action.kind == model::ActionKind::kCaptureRouting) {
         routing_.ask(action.tokens);
     } else if (result.ok() && action.kind != model::ActionKind::kRuleExperts &&

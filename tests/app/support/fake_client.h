@@ -69,6 +69,10 @@ class FakeClient final : public client::Client {
     void listNodes(client::Reply<std::vector<model::NodeInfo>> reply) override {
         reply(std::vector<model::NodeInfo>{});
     }
+    void changeNode(std::string, model::NodeChange, bool, client::Mutation,
+                    client::Reply<std::vector<model::NodeInfo>> reply) override {
+        reply(std::vector<model::NodeInfo>{});
+    }
     void getJob(std::string, client::Reply<model::JobInfo> reply) override {
         reply(model::JobInfo{});
     }
