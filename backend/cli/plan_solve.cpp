@@ -128,10 +128,11 @@ void refuseClashes(const CLI::App& verb) {
 
 constexpr uint64_t kMostMixBytes = 1 << 20;
 
-/// --mix: nothing, "worst" or a file.
+/// --mix: nothing, "recorded", "worst" or a file.
 absl::StatusOr<std::vector<Mixture>> chosenMixtures(const std::string& mix,
                                                     const RoutingView& view) {
     if (mix.empty()) return std::vector<Mixture>();
+    if (mix == "recorded") return std::vector<Mixture>{recordedMixture(view)};
     if (mix != "worst") {
         const auto text = readAtMost(mix, kMostMixBytes);
         if (!text.ok()) return text.status();
@@ -314,8 +315,9 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
     verb->add_option("--engine", o->engine, "that will serve the plan: plans for its router")
         ->check(CLI::IsMember({"sglang", "trtllm", "ascend", "vllm", "bulkhead"}));
     verb->add_option("--mix", o->mix,
-                     "keep the load cap for other mixtures of the domains: worst (each alone), or "
-                     "a JSON file: [{\"DOMAIN\": PART, ...}, ...]; unrecorded: for kinds of "
+                     "keep the load cap for given mixtures of the domains instead of requests "
+                     "that come by lot: recorded, worst (each alone as well), or a JSON file: "
+                     "[{\"DOMAIN\": PART, ...}, ...]; unrecorded: for kinds of "
                      "requests that were not recorded keep node load near linear's, which costs "
                      "most of what a plan saves; takes longer");
     verb->add_option("--time-limit", o->timeLimit,

@@ -16,7 +16,7 @@ struct Settings : Place {
     uint64_t seed = 1;
     uint32_t splits = 50;
     uint64_t splitSeed = 2026;  ///< of the halves; others were used to choose constants
-    bool plain = false;         ///< splits: without regard to neighbours
+    bool neighbours = false;    ///< splits: both halves with the recorded mixture
     uint32_t own = 0;           ///< splits: also plans from the scored half itself, of so many
     bool each = false;          ///< a line for each split
     std::string model;          ///< the only one to look at: esft or gptoss

@@ -36,8 +36,9 @@ int main(int argc, char** argv) {
     app.add_option("--target", settings.target,
                    "splits: sends, copies or tight (sends at cap 1.06) alone")
         ->check(CLI::IsMember({"sends", "copies", "tight"}));
-    app.add_flag("--plain", settings.plain,
-                 "splits: halves by lot alone, instead of one of each two neighbours for either");
+    app.add_flag("--neighbours", settings.neighbours,
+                 "splits: of each two neighbours one for either half, and plans for the recorded "
+                 "mixture, instead of halves by lot");
     app.add_option("--own", settings.own,
                    "splits: of so many, plans from the scored half itself beside them");
     app.add_flag("--each", settings.each, "splits, small: a line for each");

@@ -15,13 +15,14 @@ using namespace planner;  // NOLINT: the bench is about the planner
 
 namespace {
 
-/// A random half of the requests, and the others: of each two neighbours one for either, so that
-/// both have the recorded mixture of domains; `plain`: of each two that a lot puts beside each
-/// other.
-std::pair<RoutingView, RoutingView> halves(const Routing& routing, bool plain, Random& random) {
+/// A random half of the requests, and the others. `neighbours`: of each two one for either, so that
+/// both have the recorded mixture of domains.
+std::pair<RoutingView, RoutingView> halves(const Routing& routing, bool neighbours,
+                                           Random& random) {
     RoutingView train{&routing, {}}, test{&routing, {}};
     std::vector<TokenRange> all = wholeOf(routing).ranges;
-    for (size_t i = all.size(); plain && i > 1; --i) std::swap(all[i - 1], all[random.below(i)]);
+    for (size_t i = all.size(); !neighbours && i > 1; --i)
+        std::swap(all[i - 1], all[random.below(i)]);
     for (size_t i = 0; i < all.size(); i += 2) {
         const bool first = random.below(2) == 0;
         (first ? train : test).ranges.push_back(all[i]);
@@ -53,7 +54,7 @@ void oneTarget(const Settings& settings, const Routing& routing, const std::stri
     double kept = 0, seconds = 0, inSample = 0, plain = 0, times = 0;
     double ownSends = 0, ownCopies = 0, ownLoad = 0, sendsBeside = 0, copiesBeside = 0;
     for (uint32_t split = 0; split < settings.splits; ++split) {
-        const auto [train, test] = halves(routing, settings.plain, random);
+        const auto [train, test] = halves(routing, settings.neighbours, random);
         JointOptions joint;
         joint.sends = copies ? 0 : 1;
         joint.copies = copies ? 1 : 0.02;
@@ -63,6 +64,7 @@ void oneTarget(const Settings& settings, const Routing& routing, const std::stri
         CrossValidationOptions options;
         options.homes = {0.3, 1.15, joint.sends, joint.copies};
         options.seed = settings.seed;
+        if (settings.neighbours) joint.mixtures = options.mixtures = {recordedMixture(train)};
         Plan plan;
         const double took = processorSecondsOf(
             [&] { plan = solveForecast(train, topology, joint, options).value(); });

@@ -29,6 +29,14 @@ TEST(DrawBlocks, takesOneOfEveryFewNeighboursForAllOfThem) {
     EXPECT_EQ(drawBlocks(alike, 3, 5, 7), drawBlocks(alike, 3, 5, 7));
 }
 
+TEST(DrawBlocks, giveEachBlockItsTurn) {
+    const auto draws = drawBlocks(std::vector<uint32_t>(12, 0), 3, 9, 1);
+    for (size_t first = 0; first < 9; first += 3)
+        for (size_t block = 0; block < 12; ++block)
+            EXPECT_EQ(draws[first][block] + draws[first + 1][block] + draws[first + 2][block], 3);
+    EXPECT_NE(draws[0], draws[3]);
+}
+
 TEST(DrawBlocks, neverTakesABlockForOneOfAnotherKind) {
     const std::vector<uint32_t> kinds{0, 0, 0, 0, 1, 1};
     for (const auto& draw : drawBlocks(kinds, 3, 50, 1)) {
@@ -39,16 +47,16 @@ TEST(DrawBlocks, neverTakesABlockForOneOfAnotherKind) {
 
 TEST(ByKind, putsRequestsOfADomainBesideEachOther) {
     const Routing routing = madeRouting(fourDomains(42));  // d0 d1 d2 d3 d0 d1 ...
-    const ByKind it = byKind(wholeOf(routing));
+    const ByKind it = byKind(wholeOf(routing), true);
     EXPECT_THAT(std::vector(it.places.begin(), it.places.begin() + 5),
                 testing::ElementsAre(0, 11, 22, 32, 1));
     EXPECT_EQ(it.kinds[10], 0u);
     EXPECT_EQ(it.kinds[11], 1u);
 }
 
-TEST(ByKind, doesNotTakeTheMixtureOfFewRequestsAsGiven) {
+TEST(ByKind, ofRequestsThatComeByLotAreOneKindInRandomOrder) {
     const Routing routing = madeRouting(fourDomains(8));
-    const ByKind it = byKind(wholeOf(routing));
+    const ByKind it = byKind(wholeOf(routing), false);
     EXPECT_THAT(it.places, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
     EXPECT_THAT(it.places, testing::Not(testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7)));
     EXPECT_THAT(it.kinds, testing::Each(it.kinds[0]));
@@ -65,12 +73,15 @@ TEST(DeviationsOf, areThoseOfStudentsDistribution) {
 /// The folds of one recording say little of its load: most of it is luck.
 TEST(LoadRange, believesAGapAsFarAsItIsSure) {
     const Spread spread{1.1, 0.02};
-    const double unsaid = loadRange(spread, {}, 1.65).mean;
+    const DrawsOf of = DrawsOf::kMixture;
+    const double unsaid = loadRange(spread, {}, of, 1.65).mean;
     EXPECT_GT(unsaid, spread.mean) << "a plan fits its own requests";
-    EXPECT_NEAR(loadRange(spread, {0.06, 0.03}, 1.65).mean, unsaid, 0.005);
-    EXPECT_NEAR(loadRange(spread, {0.06, 1e-6}, 1.65).mean, spread.mean + 0.06, 1e-6);
-    EXPECT_NEAR(loadRange(spread, {}, 1.65).high, unsaid + 1.65 * 0.02, 1e-9);
-    EXPECT_EQ(loadRange({1.01, 0.02}, {0, 1e-6}, 1.65).low, 1);
+    EXPECT_NEAR(loadRange(spread, {0.06, 0.03}, of, 1.65).mean, unsaid, 0.005);
+    EXPECT_NEAR(loadRange(spread, {0.06, 1e-6}, of, 1.65).mean, spread.mean + 0.06, 1e-6);
+    EXPECT_NEAR(loadRange(spread, {}, of, 1.65).high, unsaid + 1.15 * 1.65 * 0.02, 1e-9);
+    EXPECT_LT(loadRange(spread, {}, DrawsOf::kLot, 1.65).high, unsaid + 1.65 * 0.02);
+    EXPECT_GT(loadRange(spread, {}, DrawsOf::kTime, 1.65).high, unsaid + 2.5 * 1.65 * 0.02);
+    EXPECT_EQ(loadRange({1.01, 0.02}, {0, 1e-6}, of, 1.65).low, 1);
 }
 
 TEST(Freedom, isThatOfRequestsOfOneLength) {

@@ -116,13 +116,14 @@ LiveForecast forecastOf(const LiveJob& job, const DomainPlan& plan, double optim
         remote.push_back(copies.back() * remoteShare(stretch, plan, job.shards));
     }
     const auto draws = drawEquals(std::vector<uint32_t>(it.stretches, 0), 1);
-    const double deviations = resampledDeviationsOf(kRangeConfidence, freedomOf(copies), true);
-    const double wide = deviations * deviationOf(remote, copies, draws);
+    const double deviations = deviationsOf(kRangeConfidence, freedomOf(copies));
+    const double corrected = sendsTooSmall(DrawsOf::kTime) * deviations;
+    const double wide = corrected * deviationOf(remote, copies, draws);
     it.remote = {mean, std::max(0.0, mean - wide), std::min(1.0, mean + wide)};
     const Spread load =
         loadSpread(loadsOf(job.stretches, plan.nodeOf, job.shards), job.shards, draws);
-    const double high = load.mean + deviations * load.deviation;
-    it.load = fits ? loadRange(load, {}, deviations)
+    const double high = load.mean + corrected * load.deviation;
+    it.load = fits ? loadRange(load, {}, DrawsOf::kTime, deviations)
                    : Range{load.mean, std::max(1.0, 2 * load.mean - high), high};
     return it;
 }

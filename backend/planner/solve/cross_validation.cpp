@@ -103,28 +103,34 @@ struct Blocks {
     bool byTime = false;
     std::vector<uint32_t> of;  ///< [range of view]
     uint32_t count = 0;
-    std::vector<uint32_t> kinds;     ///< [block] domain; one where blocks are stretches of time
+    std::vector<uint32_t> kinds;     ///< [block] byKind(); one where blocks are stretches of time
+    std::vector<uint32_t> domains;   ///< [block] of its last request
     std::vector<uint32_t> recorded;  ///< blocks in the order of their first requests
     RoutingView scored;
     std::vector<uint32_t> ofScored;  ///< [range of scored]
 };
 
+bool givenMixture(const CrossValidationOptions& options) {
+    return !options.mixtures.empty() || options.otherKinds;
+}
+
 /// As many as there are requests, or of several that stand beside each other.
-Blocks blocksOf(const RoutingView& whole) {
-    Blocks made{pieces(whole), false, {}, 0, {}, {}, {whole.routing, {}}, {}};
+Blocks blocksOf(const RoutingView& whole, bool givenMixture) {
+    Blocks made{pieces(whole), false, {}, 0, {}, {}, {}, {whole.routing, {}}, {}};
     const auto ranges = static_cast<uint32_t>(made.view.ranges.size());
     made.byTime = ranges != whole.ranges.size();
     made.count = std::min(ranges, kMostBlocks);
-    const ByKind byDomain = byKind(made.view);
+    const ByKind sorted = byKind(made.view, givenMixture);
     made.kinds.resize(made.count);
+    made.domains.resize(made.count);
     std::vector<uint32_t> met(made.count, 0);
     const ModelShape& shape = whole.routing->shape();
     const uint64_t every = std::clamp<uint64_t>(
         whole.tokens() * shape.layers * shape.topK / kMostChoices, 1, ranges / kMostBlocks + 1);
     for (uint32_t r = 0; r < ranges; ++r) {
-        made.of.push_back(
-            static_cast<uint32_t>(uint64_t{byDomain.places[r]} * made.count / ranges));
-        made.kinds[made.of[r]] = made.byTime ? 0 : byDomain.kinds[byDomain.places[r]];
+        made.of.push_back(static_cast<uint32_t>(uint64_t{sorted.places[r]} * made.count / ranges));
+        made.kinds[made.of[r]] = made.byTime ? 0 : sorted.kinds[sorted.places[r]];
+        made.domains[made.of[r]] = whole.routing->requests()[made.view.ranges[r].request].domain;
         if (met[made.of[r]]++ == 0) made.recorded.push_back(made.of[r]);
         if (r % every != 0) continue;
         made.scored.ranges.push_back(made.view.ranges[r]);
@@ -136,15 +142,13 @@ Blocks blocksOf(const RoutingView& whole) {
 /// [block] its domain, of those that have any. InvalidArgument when there are fewer than three, or
 /// too few requests to tell them apart.
 absl::StatusOr<std::vector<uint32_t>> domainsOf(const Blocks& blocks) {
-    std::vector<uint32_t> made(blocks.count), met;
-    for (size_t r = 0; r < blocks.of.size(); ++r) {
-        const uint32_t domain =
-            blocks.view.routing->requests()[blocks.view.ranges[r].request].domain;
-        auto at = std::find(met.begin(), met.end(), domain);
-        if (at == met.end()) at = met.insert(met.end(), domain);
-        made[blocks.of[r]] = static_cast<uint32_t>(at - met.begin());
-    }
-    const std::set<uint32_t> has(made.begin(), made.end());
+    std::set<uint32_t> met;
+    for (const TokenRange& range : blocks.view.ranges)
+        met.insert(blocks.view.routing->requests()[range.request].domain);
+    const std::set<uint32_t> has(blocks.domains.begin(), blocks.domains.end());
+    std::vector<uint32_t> made;
+    for (const uint32_t domain : blocks.domains)
+        made.push_back(static_cast<uint32_t>(std::distance(met.begin(), met.find(domain))));
     if (met.size() < 3 || has.size() < met.size())
         return absl::InvalidArgumentError(absl::StrCat(
             "the recording has ", met.size(), met.size() == 1 ? " domain" : " domains",
@@ -278,7 +282,7 @@ std::vector<std::vector<double>> blockWeights(const Blocks& blocks,
 
 absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const PlanMaker& make,
                                               const CrossValidationOptions& options) {
-    const Blocks blocks = blocksOf(whole);
+    const Blocks blocks = blocksOf(whole, givenMixture(options));
     CrossValidation made;
     made.byTime = blocks.byTime;
     made.folds = std::min(options.folds, blocks.count);
@@ -332,7 +336,7 @@ absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const Pl
 absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
                                     const CrossValidation& validated,
                                     const CrossValidationOptions& options) {
-    const Blocks blocks = blocksOf(whole);
+    const Blocks blocks = blocksOf(whole, givenMixture(options));
     const auto served = serve(blocks, plan, options.homes);
     if (!served.ok()) return served.status();
     std::vector<uint32_t> all;
@@ -344,7 +348,8 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
     std::vector<uint32_t> kinds;
     for (uint32_t b : all) kinds.push_back(blocks.kinds[b]);
     const auto draws = drawEquals(kinds, options.seed);
-    const double deviations = resampledDeviationsOf(kRangeConfidence, whole);
+    const double deviations = deviationsOf(kRangeConfidence, freedomOf(whole));
+    const DrawsOf of = drawsOf(whole, givenMixture(options));
     const auto weights = blockWeights(blocks, options.mixtures);
     const uint32_t nodes = plan.topology.nodes(), gpus = plan.topology.gpus();
     Forecast made;
@@ -363,7 +368,8 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
         for (const std::vector<double>& weight : weights) {
             const double mean =
                 inSample + nearer * more + meanOf(validated.blocks, what, weight) - recorded;
-            const double wide = deviations * deviationOf(validated, what, options.seed, weight);
+            const double wide =
+                sendsTooSmall(of) * deviations * deviationOf(validated, what, options.seed, weight);
             ranges.push_back({mean, std::max(0.0, mean - wide), mean + wide});
         }
         return rangeOver(ranges);
@@ -379,7 +385,7 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
             auto weighed = draws;
             for (std::vector<float>& draw : weighed)
                 for (uint32_t b = 0; b < count; ++b) draw[b] *= static_cast<float>(weight[all[b]]);
-            ranges.push_back(loadRange(loadSpread(in, places, weighed), gap, deviations));
+            ranges.push_back(loadRange(loadSpread(in, places, weighed), gap, of, deviations));
         }
         return rangeOver(ranges);
     };

@@ -26,7 +26,8 @@ struct CrossValidationOptions {
     HeldOutOptions homes;
     uint32_t folds = 4;  ///< at least 2
     /// The forecast is for any of these: its range goes from the lowest to the highest end of
-    /// theirs, its mean is that of the mixture with most. Empty: the recorded one.
+    /// theirs, its mean is that of the mixture with most. Empty: for requests that come by lot, as
+    /// JointOptions::mixtures.
     std::vector<Mixture> mixtures;
     /// The forecast is for kinds of requests that were not recorded: a fold is a domain, and the
     /// range is one over domains. At least three of them.

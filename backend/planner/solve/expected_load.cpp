@@ -14,10 +14,20 @@ namespace {
 
 /// The deviation of fewer is off by half where a request is much longer than the others.
 constexpr uint32_t kDraws = 400;
-/// Found by splitting real recordings in halves (bench/planner, split seeds 11 and 12): by so many
-/// deviations is a plan fuller than resampling its own requests says, give or take as many; so much
-/// too small is the standard error of a LoadGap; and so much too small are deviations.
-constexpr double kFit = 0.4, kErrorTooSmall = 1.5, kTooSmall = 1.15, kOfTimeTooSmall = 3;
+/// Found by splitting real recordings in halves (bench/planner, split seeds 11 and 12; by lot: 21
+/// and 31): by so many deviations is a plan fuller than resampling its own requests says, give or
+/// take as many, and by so much are deviations to be multiplied, those of load and those of sends.
+/// In the order of DrawsOf.
+struct Correction {
+    double fit, load, sends;
+};
+constexpr Correction kCorrections[] = {{-0.2, 0.8, 1}, {0.4, 1.15, 1.15}, {0.4, 3, 3}};
+/// So much too small is the standard error of a LoadGap.
+constexpr double kErrorTooSmall = 1.5;
+
+const Correction& correctionOf(DrawsOf of) {
+    return kCorrections[static_cast<size_t>(of)];
+}
 
 /// [layer] tokens that each block brings to each node, blocks x nodes.
 std::vector<std::vector<float>> loadsByBlock(const TokenSample& sample, const NodeRoutes& routes,
@@ -80,20 +90,27 @@ uint32_t freedomOf(const RoutingView& view) {
     return freedomOf(tokens);
 }
 
-double resampledDeviationsOf(double confidence, uint32_t freedom, bool ofTime) {
-    return deviationsOf(confidence, freedom) * (ofTime ? kOfTimeTooSmall : kTooSmall);
+DrawsOf drawsOf(const RoutingView& view, bool givenMixture) {
+    if (view.ranges.size() < kFewRanges) return DrawsOf::kTime;
+    const auto domain = [&](const TokenRange& range) {
+        return view.routing->requests()[range.request].domain;
+    };
+    const bool alike = std::ranges::all_of(view.ranges, [&](const TokenRange& range) {
+        return domain(range) == domain(view.ranges[0]);
+    });
+    return givenMixture || alike ? DrawsOf::kMixture : DrawsOf::kLot;
 }
 
-double resampledDeviationsOf(double confidence, const RoutingView& view) {
-    return resampledDeviationsOf(confidence, freedomOf(view), view.ranges.size() < kFewRanges);
+double sendsTooSmall(DrawsOf of) {
+    return correctionOf(of).sends;
 }
 
-Range loadRange(const Spread& spread, const LoadGap& gap, double deviations) {
-    const double fit = kFit * spread.deviation, variance = fit * fit;
+Range loadRange(const Spread& spread, const LoadGap& gap, DrawsOf of, double deviations) {
+    const double fit = correctionOf(of).fit * spread.deviation, variance = fit * fit;
     const double error = kErrorTooSmall * gap.error;
     const double sure = variance > 0 ? variance / (variance + error * error) : 0;
     const double mean = spread.mean + fit + sure * (gap.mean - fit);
-    const double wide = deviations * spread.deviation;
+    const double wide = correctionOf(of).load * deviations * spread.deviation;
     return {mean, std::max(1.0, mean - wide), mean + wide};
 }
 
@@ -101,16 +118,26 @@ std::vector<std::vector<float>> drawBlocks(std::span<const uint32_t> kinds, uint
                                            uint32_t draws, uint64_t seed) {
     Random random(seed ^ 0x6D617267696Eull);
     std::vector<std::vector<float>> made(draws, std::vector<float>(kinds.size(), 0));
-    for (auto& draw : made)
+    std::vector<uint32_t> lots;  // of the first of `group` draws, in which all have their turn
+    for (uint32_t i = 0; i < draws; ++i) {
+        const uint32_t turn = i % group;
+        size_t next = 0;
+        if (turn == 0) lots.clear();
+        const auto lot = [&](size_t below) {
+            if (turn == 0) lots.push_back(random.below(static_cast<uint32_t>(below)));
+            return lots[next++];
+        };
         for (size_t begin = 0, end = 0; begin < kinds.size(); begin = end) {
             while (end < kinds.size() && kinds[end] == kinds[begin]) ++end;
             const size_t blocks = end - begin;
-            const size_t from = random.below(blocks);  // groups begin elsewhere every time
+            const size_t from = lot(blocks);  // groups begin elsewhere every time
             for (size_t at = 0; at < blocks; at += group) {
                 const size_t size = std::min<size_t>(group, blocks - at);
-                draw[begin + (from + at + random.below(size)) % blocks] += static_cast<float>(size);
+                made[i][begin + (from + at + (lot(size) + turn) % size) % blocks] +=
+                    static_cast<float>(size);
             }
         }
+    }
     return made;
 }
 
@@ -118,7 +145,7 @@ std::vector<std::vector<float>> drawEquals(std::span<const uint32_t> kinds, uint
     return drawBlocks(kinds, kGroupOfEquals, kDraws, seed);
 }
 
-ByKind byKind(const RoutingView& view) {
+ByKind byKind(const RoutingView& view, bool givenMixture) {
     std::vector<uint32_t> requests(view.routing->domains().size(), 0), kindOf, order;
     for (const TokenRange& range : view.ranges) {
         order.push_back(static_cast<uint32_t>(order.size()));
@@ -133,7 +160,7 @@ ByKind byKind(const RoutingView& view) {
     };
     const bool cut = std::adjacent_find(view.ranges.begin(), view.ranges.end(), sameRequest) !=
                      view.ranges.end();
-    if (count < kKnownMixture && !cut) {
+    if (!givenMixture && !cut) {
         std::fill(kindOf.begin(), kindOf.end(), 0);
         Random random(count);
         for (size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);

@@ -31,12 +31,19 @@ struct Spread {
 /// The same of a view's requests.
 [[nodiscard]] uint32_t freedomOf(const RoutingView& view);
 
-/// Deviations found by resampling from the mean to the upper end of a range as deviationsOf() says,
-/// and more, since they are too small: what is resampled is known to the plan, and stretches of
-/// time (`ofTime`) are too much alike.
-[[nodiscard]] double resampledDeviationsOf(double confidence, uint32_t freedom, bool ofTime);
-/// The same for `view`, whose requests are cut into stretches of time where they are few.
-[[nodiscard]] double resampledDeviationsOf(double confidence, const RoutingView& view);
+/// What is resampled, and so what is wrong with the deviations that it gives. Plans know what they
+/// are made from; stretches of time are too much alike; and a plan that keeps apart what is busy in
+/// one kind of requests bears another mixture of them better than draws say.
+enum class DrawsOf {
+    kLot,      ///< requests that come by lot, of several domains
+    kMixture,  ///< requests of one domain, or so many of each
+    kTime,     ///< stretches of time
+};
+/// Those of `view`, whose requests are cut into stretches of time where they are few.
+[[nodiscard]] DrawsOf drawsOf(const RoutingView& view, bool givenMixture);
+
+/// What deviations of sends or copies, found by resampling, are to be multiplied by.
+[[nodiscard]] double sendsTooSmall(DrawsOf of);
 
 /// Excess load of places on held-out requests over the load that resampling the others predicts.
 struct LoadGap {
@@ -45,15 +52,16 @@ struct LoadGap {
 };
 
 /// The range of node or GPU load on requests not seen, where resampling those that a plan was made
-/// from gives `spread`. A plan fits its own requests by part of a deviation; what `gap` says beside
-/// that counts as far as it is sure, which with a hundred requests is little. `deviations`: to
-/// either end.
-[[nodiscard]] Range loadRange(const Spread& spread, const LoadGap& gap, double deviations);
+/// from gives `spread`. What `gap` says of the difference to these counts as far as it is sure,
+/// which with a hundred requests is little. `deviations`: to either end, before they are corrected.
+[[nodiscard]] Range loadRange(const Spread& spread, const LoadGap& gap, DrawsOf of,
+                              double deviations);
 
 /// `draws` times one of every `group` neighbours of a kind, counted `group` times: [draw] [block]
 /// weight. `kinds`: of each block, those of a kind beside each other. Totals then vary `group` - 1
 /// times as much as those of as many new blocks would, and by what neighbours differ in: the
-/// mixture of kinds stays what it is.
+/// mixture of kinds stays what it is. In `group` draws each block has its turn, so that their mean
+/// is what was recorded.
 [[nodiscard]] std::vector<std::vector<float>> drawBlocks(std::span<const uint32_t> kinds,
                                                          uint32_t group, uint32_t draws,
                                                          uint64_t seed);
@@ -66,17 +74,16 @@ inline constexpr uint32_t kFewRanges = 8, kMostBlocks = 256;
 /// what they are drawn from, which is twice the variance.
 inline constexpr uint32_t kGroupOfEquals = 3;
 
-/// With fewer requests it is luck how many there are of each domain.
-inline constexpr uint32_t kKnownMixture = 40;
-
-/// A view's requests by domain, and in their order within one. How many there are of a domain is
-/// taken as given, but of those with fewer than kGroupOfEquals, which are one kind; with fewer than
-/// kKnownMixture requests, all are one kind, in random order.
+/// A view's requests, those of a kind beside each other. Draws take how many there are of a kind as
+/// given.
 struct ByKind {
     std::vector<uint32_t> places;  ///< [range]
     std::vector<uint32_t> kinds;   ///< [place]
 };
-[[nodiscard]] ByKind byKind(const RoutingView& view);
+/// All are one kind, in random order: how many there are of each domain is luck, and will be
+/// another time. `givenMixture`: the domains are the kinds, in their order within one; those with
+/// fewer than kGroupOfEquals requests are one. Stretches of time keep their order.
+[[nodiscard]] ByKind byKind(const RoutingView& view, bool givenMixture);
 
 /// Draws of one in kGroupOfEquals. A search aims by them (expectedNodeLoad) and a forecast is made
 /// of them: with the same seed both find the same load.

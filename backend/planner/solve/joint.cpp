@@ -35,7 +35,7 @@ constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay
 /// With replicas the router evens out what new requests bring (TokenRouter): it gets part of the
 /// load above the mean, and on each node some that can be served elsewhere.
 constexpr double kTighter = 0.5, kFree = 0.12;
-constexpr uint32_t kScenarios = 8, kScenariosOfMixture = 3;
+constexpr uint32_t kScenarios = 3 * kGroupOfEquals, kScenariosOfMixture = kGroupOfEquals;
 /// Found on ESFT's tasks, each left out of the others (bench/planner): of requests alone, the load
 /// above the mean that each may bring to a node, as a part of what is allowed of all, and the price
 /// of more, in those of a plan for what was recorded, for one domain.
@@ -72,7 +72,8 @@ class JointSearch {
         scored_ = tails.ranges.empty() ? view : tails;
         sample_ = sampleOf(scored_, options.sampleTokens);
         counts_ = countsOf(scored_);
-        ranges_ = byKind(scored_);
+        givenMixture_ = !options.mixtures.empty() || options.otherKinds;
+        ranges_ = byKind(scored_, givenMixture_);
         for (const Mixture& mixture : options.mixtures)
             weights_.push_back(weightsOf(scored_, mixture));
         if (weights_.empty()) weights_.emplace_back(scored_.ranges.size(), 1.0);
@@ -217,14 +218,15 @@ class JointSearch {
     }
 
     /// Loads that new requests may bring: requests drawn anew, as expectedNodeLoad() does. A search
-    /// that knows them keeps apart what is busy at the same time.
+    /// that knows them keeps apart what is busy at the same time. Also where requests come by lot
+    /// draws keep the mixture: so few that do not make a plan that holds for them alone.
     void drawScenarios() {
         if (options_.redundant > 0 || (!fewRequests() && !options_.otherKinds)) return;
         std::vector<uint32_t> kinds;
-        const std::vector<uint32_t> block = blockOfTokens(sample_, ranges_, kinds);
+        const std::vector<uint32_t> block = blockOfTokens(sample_, byKind(scored_, true), kinds);
         const auto mixtures = static_cast<uint32_t>(weights_.size());
         const uint32_t drawn = mixtures > 1          ? mixtures * kScenariosOfMixture
-                               : options_.otherKinds ? kScenarios / 2
+                               : options_.otherKinds ? kGroupOfEquals
                                                      : kScenarios;
         auto draws = drawBlocks(kinds, kGroupOfEquals, drawn, options_.seed ^ 0x7363656Eull);
         const auto all = static_cast<uint32_t>(kinds.size());
@@ -251,12 +253,14 @@ class JointSearch {
                             of[unit] += tokens;
                 }
             p.scenarios.assign(size_t{scenarios} * units_, 0);
-            for (uint32_t s = 0; s < scenarios; ++s)
+            for (uint32_t s = 0; s < scenarios; ++s) {
+                const uint32_t mixture = mixtures > 1 ? s / kScenariosOfMixture : 0;
                 for (uint32_t b = 0; b < blocks; ++b) {
-                    const float* of = &used[(size_t{s % mixtures} * blocks + b) * units_];
+                    const float* of = &used[(size_t{mixture} * blocks + b) * units_];
                     for (uint32_t unit = 0; draws[s][b] > 0 && unit < units_; ++unit)
                         p.scenarios[s * units_ + unit] += draws[s][b] * of[unit];
                 }
+            }
             floor_[layer] = options_.otherKinds ? 1 : 0;
             for (uint32_t s = 0; s < scenarios; ++s) {
                 const std::span<float> load(&p.scenarios[size_t{s} * units_], units_);
@@ -369,12 +373,13 @@ class JointSearch {
         for (uint32_t layer = 0; layer < floor_.size(); ++layer)
             if (floor_[layer] <= options_.loadCap) layers.push_back(layer);
         if (layers.empty()) return 0;
-        const double deviations = resampledDeviationsOf(options_.confidence, view_);
+        const double deviations = deviationsOf(options_.confidence, freedomOf(view_));
+        const DrawsOf of = drawsOf(view_, givenMixture_);
         double upper = 0;
         for (const std::vector<double>& weights : weights_) {
             const Spread expected = expectedNodeLoad(sample_, routes(), homes_, ranges_, layers,
                                                      options_.seed, weights);
-            upper = std::max(upper, loadRange(expected, options_.loadGap, deviations).high);
+            upper = std::max(upper, loadRange(expected, options_.loadGap, of, deviations).high);
         }
         const double over = upper - options_.loadCap;
         goal_.loadCap = std::clamp(goal_.loadCap - over, 1.0, options_.loadCap + kMostAboveCap);
@@ -442,6 +447,7 @@ class JointSearch {
     std::vector<double> linkCosts_;  ///< empty: all alike
     RoutingView scored_;
     TokenSample sample_;
+    bool givenMixture_ = false;
     ByKind ranges_;                             ///< of scored_
     std::vector<std::vector<double>> weights_;  ///< [mixture][range of scored_]
     Counts counts_;

@@ -30,8 +30,8 @@ struct JointOptions {
     double loadCap = 1.15;
     double confidence = 0.9;  ///< more than 0, less than 1
     LoadGap loadGap;
-    /// The load cap is kept for each of these; empty: for the recorded mixture alone. What is sent
-    /// is always that of the recorded one.
+    /// The load cap is kept for each of these. Empty: for requests that come by lot, of which it is
+    /// luck how many are of each domain. What is sent is always that of the recorded mixture.
     std::vector<Mixture> mixtures;
     /// For requests of kinds that were not recorded, instead of `mixtures`: each recorded request
     /// alone is to leave nodes even, at a price that is the higher the fewer domains were recorded.

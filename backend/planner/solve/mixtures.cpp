@@ -18,7 +18,9 @@ uint32_t domainOfRange(const RoutingView& view, size_t range) {
     return view.routing->requests()[view.ranges[range].request].domain;
 }
 
-Mixture recorded(const RoutingView& view) {
+}  // namespace
+
+Mixture recordedMixture(const RoutingView& view) {
     Mixture made(view.routing->domains().size(), 0);
     for (size_t r = 0; r < view.ranges.size(); ++r)
         made[domainOfRange(view, r)] += static_cast<double>(view.ranges[r].tokens);
@@ -27,10 +29,8 @@ Mixture recorded(const RoutingView& view) {
     return made;
 }
 
-}  // namespace
-
 std::vector<Mixture> worstMixtures(const RoutingView& view) {
-    const Mixture all = recorded(view);
+    const Mixture all = recordedMixture(view);
     if (std::count(all.begin(), all.end(), 0.0) + 1 >= static_cast<ptrdiff_t>(all.size()))
         return {};
     std::vector<Mixture> made{all};
@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<Mixture>> parseMixtures(std::string_view text, std::s
     const model::Json& json = *read;
     if (!json.is_array() || json.empty() || json.size() > kMostMixtures) return refused(expected);
     const std::vector<std::string>& domains = view.routing->domains();
-    const Mixture all = recorded(view);
+    const Mixture all = recordedMixture(view);
     std::vector<Mixture> made;
     for (const model::Json& object : json) {
         const size_t number = made.size();
@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<Mixture>> parseMixtures(std::string_view text, std::s
 }
 
 std::vector<double> weightsOf(const RoutingView& view, const Mixture& mixture) {
-    const Mixture has = recorded(view);
+    const Mixture has = recordedMixture(view);
     double reached = 0;
     for (size_t d = 0; d < has.size(); ++d) reached += has[d] > 0 ? mixture[d] : 0;
     std::vector<double> weights(view.ranges.size(), 1.0);

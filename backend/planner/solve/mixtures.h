@@ -15,6 +15,9 @@ namespace bulkhead::planner {
 /// [domain of the routing] its share of the tokens; not negative, summing to 1.
 using Mixture = std::vector<double>;
 
+/// That of `view`.
+[[nodiscard]] Mixture recordedMixture(const RoutingView& view);
+
 /// Each domain that `view` has, alone, and the recorded mixture: the load of no mixture of them is
 /// further from even than that of the worst of these. None when there is only one domain.
 [[nodiscard]] std::vector<Mixture> worstMixtures(const RoutingView& view);
