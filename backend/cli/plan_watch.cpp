@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -38,12 +39,13 @@ class Watching {
           arguments_(arguments),
           watch_(std::move(watch)),
           folder_(arguments.folder, importOptions()),
-          inUse_(stampOf(arguments.plan.plan)) {}
+          inUse_(stampOf(arguments.plan.plan)),
+          looked_(inUse_) {}
 
     int run() {
         const Interrupts interrupts;
         while (true) {
-            if (!samePlan()) return kInvalid;
+            followPlan();
             bool came = false;
             const auto status = folder_.look(
                 [&](const std::string& name, absl::StatusOr<Recording> recording) {
@@ -92,25 +94,24 @@ class Watching {
         std::fflush(stdout);
     }
 
-    /// Reads the plan again where another one was put in its place. False, and refused, when that
-    /// one cannot be used.
-    bool samePlan() {
+    /// Reads the plan again where another one was put in its place. While that one cannot be used,
+    /// or the file is away, the plan before is watched on.
+    void followPlan() {
         const auto stamp = stampOf(arguments_.plan.plan);
-        if (stamp == inUse_) return true;
+        if (std::exchange(looked_, stamp) == stamp || stamp == inUse_) return;
         auto plan = readPlan(arguments_.plan.plan);
         auto watch = plan.ok() ? ServingWatch::create(*std::move(plan), arguments_.watch)
                                : absl::StatusOr<ServingWatch>(plan.status());
         if (!watch.ok()) {
-            refusePlan(cli_, "Cannot use the new plan", watch.status(),
-                       "Replace it in one step: write it beside, then mv.");
-            return false;
+            const std::string why(watch.status().message());
+            return tell({{"event", "refused"}, {"file", arguments_.plan.plan}, {"why", why}},
+                        absl::StrCat("the plan before is watched on: ", why));
         }
         inUse_ = stamp;
         watch_ = *std::move(watch);
         folder_.describe(importOptions());
         tell({{"event", "plan"}, {"plan", arguments_.plan.plan}},
              arguments_.plan.plan + " has changed; it is watched from now on");
-        return true;
     }
 
     /// True when it was of use.
@@ -218,7 +219,7 @@ class Watching {
     const WatchArguments& arguments_;
     ServingWatch watch_;
     RollingFolder folder_;
-    std::filesystem::file_time_type inUse_;
+    std::filesystem::file_time_type inUse_, looked_;  ///< when the plan's file was written
 };
 
 int watchFolder(const Cli& cli, const WatchArguments& arguments) {

@@ -148,6 +148,34 @@ TEST_F(WatchVerb, goesOnUntilItIsInterrupted) {
     }
 }
 
+TEST_F(WatchVerb, watchesThePlanBeforeWhileTheFileIsAwayOrBroken) {
+    const std::string beside = plan_ + ".beside";
+    std::thread operating([&] {
+        const auto told = [&](const char* what) {
+            for (int i = 0; i < 100; ++i) {
+                std::ifstream in("/proc/self/fd/1");  // a file, as typeIn() has it
+                const std::string text{std::istreambuf_iterator<char>(in), {}};
+                if (text.find(what) != std::string::npos) return;
+                std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            }
+        };
+        fs::rename(plan_, beside);
+        told("No such file");
+        std::ofstream(plan_) << "{";
+        told("not JSON");
+        fs::rename(beside, plan_);  // as it was: nothing to tell
+        respond(10, false);
+        told(" tokens: ");
+        fs::last_write_time(plan_, fs::file_time_type::clock::now());
+        told("has changed");
+        ::kill(::getpid(), SIGINT);
+    });
+    const Said said = typeIn({"watch", folder_, "--plan", plan_, "--every", "0.1"});
+    operating.join();
+    EXPECT_EQ(said.code, kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("the plan before is watched on"));
+}
+
 TEST_F(WatchVerb, refusalsNameWhatIsWrong) {
     Said said = typeIn({"watch", dir_ + "/none", "--plan", plan_, "--once"});
     EXPECT_EQ(said.code, kNotFound);
