@@ -11,6 +11,8 @@
 #include "backend/planner/plan/plan_json.h"
 #include "backend/planner/solve/baselines.h"
 #include "backend/planner/solve/expected_load.h"
+#include "backend/planner/solve/mixtures.h"
+#include "backend/planner/solve/random.h"
 #include "tests/planner/made_routing.h"
 #include "tests/planner/shared_data.h"
 
@@ -121,8 +123,21 @@ TEST(Forecast, ofWhatOnlyChanceMadeIsNotWhatThePlanGetsOnItsOwnRequests) {
     EXPECT_LT(promised, was + 0.02);
 }
 
-TEST(Forecast, rangesHoldMostOfWhatComes) {
+/// How often what comes was inside the ranges, and under the cap.
+struct Held {
     int sends = 0, load = 0, kept = 0;
+    void add(const Forecast& forecast, const Outcome& was) {
+        const auto inside = [](const Range& range, double value) {
+            return range.low <= value && value <= range.high;
+        };
+        sends += inside(forecast.expected.sends, was.sendsPerToken);
+        load += inside(forecast.expected.nodeLoad, was.nodeLoadMaxOverMean);
+        kept += was.nodeLoadMaxOverMean <= 1.15;
+    }
+};
+
+TEST(Forecast, rangesHoldMostOfWhatComesInTheRecordedMixture) {
+    Held held;
     constexpr int kTimes = 12;
     for (int i = 0; i < kTimes; ++i) {
         MadeOptions made = fourDomains(80);
@@ -131,19 +146,37 @@ TEST(Forecast, rangesHoldMostOfWhatComes) {
         const Routing routing = madeRouting(made);
         made.seed += 1;
         const Routing others = madeRouting(made);
-        const auto plan = solveForecast(wholeOf(routing), flatTopology(4, 2), {}, {});
+        JointOptions joint;
+        CrossValidationOptions validation;
+        joint.mixtures = validation.mixtures = {recordedMixture(wholeOf(routing))};
+        const auto plan = solveForecast(wholeOf(routing), flatTopology(4, 2), joint, validation);
         ASSERT_TRUE(plan.ok()) << plan.status();
-        const Outcome was = heldOut(wholeOf(others), *plan, {}).value().outcome;
-        const auto inside = [](const Range& range, double value) {
-            return range.low <= value && value <= range.high;
-        };
-        sends += inside(plan->forecast.expected.sends, was.sendsPerToken);
-        load += inside(plan->forecast.expected.nodeLoad, was.nodeLoadMaxOverMean);
-        kept += was.nodeLoadMaxOverMean <= 1.15;
+        held.add(plan->forecast, heldOut(wholeOf(others), *plan, {}).value().outcome);
     }
-    EXPECT_GE(sends, kTimes * 3 / 4);
-    EXPECT_GE(load, kTimes * 3 / 4);
-    EXPECT_GE(kept, kTimes - 1);
+    EXPECT_GE(held.sends, kTimes * 3 / 4);
+    EXPECT_GE(held.load, kTimes * 3 / 4);
+    EXPECT_GE(held.kept, kTimes - 1);
+}
+
+TEST(Forecast, rangesHoldMostOfWhatComesByLot) {
+    Held held;
+    constexpr int kTimes = 12;
+    Random random(5);
+    for (int i = 0; i < kTimes; ++i) {
+        MadeOptions made = fourDomains(160);
+        made.own = 0.7;
+        made.seed = static_cast<uint64_t>(100 + i);
+        const Routing routing = madeRouting(made);
+        RoutingView planned{&routing, {}}, comes{&routing, {}};
+        for (const TokenRange& range : wholeOf(routing).ranges)
+            (random.below(2) == 0 ? planned : comes).ranges.push_back(range);
+        const auto plan = solveForecast(planned, flatTopology(4, 2), {}, {});
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        held.add(plan->forecast, heldOut(comes, *plan, {}).value().outcome);
+    }
+    EXPECT_GE(held.sends, kTimes * 3 / 4);
+    EXPECT_GE(held.load, kTimes * 3 / 4);
+    EXPECT_GE(held.kept, kTimes * 3 / 4);
 }
 
 TEST(Forecast, ofOneLongRequestIsThatOfStretchesOfTimeAndSaysSo) {
@@ -193,8 +226,9 @@ TEST(Forecast, ofNodeLoadEndsAtTheCapThatWasAskedFor) {
             options.seed = seed;
             CrossValidationOptions validation;
             validation.seed = seed;
-            const auto plan = solveForecast(everySecond(wholeOf(*recording->routing), odd),
-                                            flatTopology(4, 8), options, validation);
+            const RoutingView half = everySecond(wholeOf(*recording->routing), odd);
+            options.mixtures = validation.mixtures = {recordedMixture(half)};
+            const auto plan = solveForecast(half, flatTopology(4, 8), options, validation);
             ASSERT_TRUE(plan.ok()) << plan.status();
             EXPECT_LT(plan->forecast.expected.nodeLoad.high, options.loadCap + 0.002);
         }
@@ -212,6 +246,7 @@ TEST(Confidence, lowersTheLoadThatIsAimedAt) {
         options.sends = 0;
         options.copies = 1;
         options.confidence = sure ? 0.99 : 0.5;
+        options.mixtures = {recordedMixture(half)};
         const Plan plan = solveJoint(half, flatTopology(4, 8), options).value();
         load[sure] = heldOut(half, plan, {0.3, 1.15, 0, 1}).value().outcome.nodeLoadMaxOverMean;
     }
