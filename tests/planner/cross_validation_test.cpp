@@ -123,7 +123,7 @@ TEST(Forecast, ofWhatOnlyChanceMadeIsNotWhatThePlanGetsOnItsOwnRequests) {
     EXPECT_LT(promised, was + 0.02);
 }
 
-/// How often what comes was inside the ranges, and under the cap.
+/// Times that what came was inside the ranges, and under the cap.
 struct Held {
     int sends = 0, load = 0, kept = 0;
     void add(const Forecast& forecast, const Outcome& was) {

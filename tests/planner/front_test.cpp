@@ -154,7 +154,7 @@ TEST(Front, whereNodesAreNearAndFarTheObjectiveIsNeverWorseThanLinear) {
                 if (objective != Objective::kBytes) continue;
                 options.objective = Objective::kSends;
                 const auto sends = solveFront(wholeOf(routing), topology, options);
-                // As near as the two searches come to each other.
+                // Two searches come as near to each other.
                 EXPECT_LE(chosen.weighedBytes,
                           1.05 * sends->points[sends->recommended].weighedBytes)
                     << topology.name;

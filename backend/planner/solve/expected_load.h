@@ -31,9 +31,9 @@ struct Spread {
 /// The same of a view's requests.
 [[nodiscard]] uint32_t freedomOf(const RoutingView& view);
 
-/// What is resampled, and so what is wrong with the deviations that it gives. Plans know what they
-/// are made from; stretches of time are too much alike; and a plan that keeps apart what is busy in
-/// one kind of requests bears another mixture of them better than draws say.
+/// Draws are of these, and each tells deviations that are wrong in another way. Plans know what
+/// they are made from; stretches of time are too much alike; and a plan that keeps apart what is
+/// busy in one kind of requests bears another mixture of them better than draws say.
 enum class DrawsOf {
     kLot,      ///< requests that come by lot, of several domains
     kMixture,  ///< requests of one domain, or so many of each
@@ -42,7 +42,7 @@ enum class DrawsOf {
 /// Those of `view`, whose requests are cut into stretches of time where they are few.
 [[nodiscard]] DrawsOf drawsOf(const RoutingView& view, bool givenMixture);
 
-/// What deviations of sends or copies, found by resampling, are to be multiplied by.
+/// Deviations of sends or copies that resampling finds are to be multiplied by this.
 [[nodiscard]] double sendsTooSmall(DrawsOf of);
 
 /// Excess load of places on held-out requests over the load that resampling the others predicts.
