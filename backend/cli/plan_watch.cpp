@@ -53,7 +53,9 @@ class Watching {
                     return interrupts.count() == 0;
                 },
                 arguments_.once);
-            if (!status.ok())
+            if (!status.ok() && looks_ > 0)
+                tellAway(status);
+            else if (!status.ok())
                 return refusePlan(cli_, "Cannot watch " + arguments_.folder, status,
                                   "Name the folder that the engine records into.");
             if (came && interrupts.count() == 0)
@@ -61,6 +63,8 @@ class Watching {
             if (arguments_.once && !came)
                 tell({{"event", "waiting"}, {"why", "nothing was read"}}, "nothing was read");
             if (arguments_.once) return kOk;
+            if (status.ok()) away_.clear();
+            ++looks_;
             wait(interrupts);
             if (interrupts.count() > 0) {
                 tell({{"event", "stopped"}}, "stopped");
@@ -74,6 +78,10 @@ class Watching {
         ImportOptions options;
         options.model = watch_.plan().shape;
         return options;
+    }
+
+    static bool alike(const ModelShape& a, const ModelShape& b) {
+        return a.layers == b.layers && a.experts == b.experts && a.topK == b.topK;
     }
 
     static std::filesystem::file_time_type stampOf(const std::string& path) {
@@ -100,6 +108,10 @@ class Watching {
         const auto stamp = stampOf(arguments_.plan.plan);
         if (std::exchange(looked_, stamp) == stamp || stamp == inUse_) return;
         auto plan = readPlan(arguments_.plan.plan);
+        if (plan.ok() && !alike(plan->shape, watch_.plan().shape))
+            plan = absl::InvalidArgumentError(absl::StrCat(
+                arguments_.plan.plan, ": it is for another model (", plan->shape.layers,
+                " layers of ", plan->shape.experts, " experts, top ", plan->shape.topK, ")"));
         auto watch = plan.ok() ? ServingWatch::create(*std::move(plan), arguments_.watch)
                                : absl::StatusOr<ServingWatch>(plan.status());
         if (!watch.ok()) {
@@ -112,6 +124,13 @@ class Watching {
         folder_.describe(importOptions());
         tell({{"event", "plan"}, {"plan", arguments_.plan.plan}},
              arguments_.plan.plan + " has changed; it is watched from now on");
+    }
+
+    /// Says each reason once, since a folder may be mounted again.
+    void tellAway(const absl::Status& status) {
+        const std::string why(status.message());
+        if (std::exchange(away_, why) != why)
+            tell({{"event", "waiting"}, {"why", why}}, "nothing can be read: " + why);
     }
 
     /// True when it was of use.
@@ -220,6 +239,8 @@ class Watching {
     ServingWatch watch_;
     RollingFolder folder_;
     std::filesystem::file_time_type inUse_, looked_;  ///< when the plan's file was written
+    uint64_t looks_ = 0;
+    std::string away_;  ///< reason told that the folder cannot be read
 };
 
 int watchFolder(const Cli& cli, const WatchArguments& arguments) {

@@ -149,7 +149,15 @@ TEST_F(WatchVerb, goesOnUntilItIsInterrupted) {
 }
 
 TEST_F(WatchVerb, watchesThePlanBeforeWhileTheFileIsAwayOrBroken) {
-    const std::string beside = plan_ + ".beside";
+    const std::string beside = plan_ + ".beside", other = dir_ + "/other.json";
+    std::ifstream in(routing_);
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    text.replace(text.find(R"("experts": 16)"), 13, R"("experts": 32)");
+    std::ofstream(routing_) << text;
+    ASSERT_EQ(typeIn({"solve", "--routing", routing_, "--nodes", "4", "--gpus-per-node", "1",
+                      "--effort", "0.1", "--out", other})
+                  .code,
+              kOk);
     respond(10, false);
     std::thread operating([&] {
         const auto told = [&](const char* what) {
@@ -166,6 +174,11 @@ TEST_F(WatchVerb, watchesThePlanBeforeWhileTheFileIsAwayOrBroken) {
         told("No such file");
         std::ofstream(plan_) << "{";
         told("not JSON");
+        fs::copy_file(other, plan_, fs::copy_options::overwrite_existing);
+        told("it is for another model (1 layers of 32 experts, top 2)");
+        fs::rename(folder_, folder_ + ".away");
+        told("nothing can be read");
+        fs::rename(folder_ + ".away", folder_);
         fs::rename(beside, plan_);
         fs::last_write_time(plan_, fs::file_time_type::clock::now());
         told("has changed");

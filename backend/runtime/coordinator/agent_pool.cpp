@@ -370,9 +370,9 @@ absl::Status AgentPool::forget(const std::string& node, bool machineIsOff, const
         return absl::FailedPreconditionError(
             absl::StrCat("node ", node, " is not lost; stop its agent first, or cordon it"));
     if (ranks > 0 && !machineIsOff)
-        return absl::FailedPreconditionError(absl::StrCat(
-            "nothing is known of ", ranks, ranks == 1 ? " rank" : " ranks", " that node ", node,
-            " ran; if its machine is off, say so (--machine-is-off)"));
+        return absl::FailedPreconditionError(
+            absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks", " may still run on node ", node,
+                         "; if its machine is off, say so (--machine-is-off)"));
     std::set<std::string> names = cordoned_;
     names.erase(node);
     if (absl::Status s = keepCordoned(std::move(names)); !s.ok()) return s;

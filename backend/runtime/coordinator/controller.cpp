@@ -845,9 +845,15 @@ std::vector<NodeStatus> Controller::nodes() {
 absl::Status Controller::changeNode(const std::string& node, model::NodeChange change,
                                     bool machineIsOff, const std::string& by) {
     return impl_->call([&] {
-        return change == model::NodeChange::kForget
-                   ? impl_->pool_.forget(node, machineIsOff, by)
-                   : impl_->pool_.cordon(node, change == model::NodeChange::kCordon, by);
+        if (change != model::NodeChange::kForget)
+            return impl_->pool_.cordon(node, change == model::NodeChange::kCordon, by);
+        for (const auto& [run, job] : impl_->jobs_)
+            for (const auto& [where, rank] : impl_->pool_.running(run))
+                if (where == node && job->isConnected(rank.process))
+                    return absl::FailedPreconditionError(
+                        absl::StrCat("replica ", rank.process.rank.replica, " of job ", run,
+                                     " trains on node ", node, "; start its agent again"));
+        return impl_->pool_.forget(node, machineIsOff, by);
     });
 }
 

@@ -109,6 +109,10 @@ class JobCoordinator {
 
     JobStatus status() const;
     const model::RunState& state() const { return state_; }
+    /// It trains on, also when its agent is gone.
+    bool isConnected(const RankProcess& process) const {
+        return links_.has(process.rank, process.incarnation);
+    }
     bool finished() const { return finished_; }
     const std::string& run() const { return beginning_.run; }
 
