@@ -55,7 +55,7 @@ bool isLater(model::ActionKind kind) {
     }
 }
 
-/// Where no job runs, that a pre-flight could look at.
+/// Changes a node while no job runs that a pre-flight could look at.
 int changeNode(const Cli& cli, Session& session, const ActOptions& options) {
     const auto change = options.action.kind == model::ActionKind::kCordon
                             ? model::NodeChange::kCordon

@@ -120,6 +120,23 @@ TEST_F(OperatorTest, ACordonedNodeTakesNoNewRanks) {
     EXPECT_EQ(started->node, "node0");
 }
 
+TEST_F(OperatorTest, ANodeOnWhichAReplicaTrainsIsNotForgotten) {
+    host();
+    start(spec(0, 1));
+    awaitStep(5);
+    host_->killAgent(0);
+    await<model::NodeChanged>(
+        [](const model::NodeChanged& n) { return n.state == model::NodeState::kLost; });
+    awaitStep(host_->controller().status(run_)->step + 3);
+    const auto forget = [&] {
+        return host_->controller().changeNode(support::JobHost::nodeName(0),
+                                              model::NodeChange::kForget, true, "ann");
+    };
+    EXPECT_TRUE(absl::IsFailedPrecondition(forget())) << forget();
+    EXPECT_THAT(forget().message(), HasSubstr("replica 0 of job"));
+    EXPECT_EQ(host_->controller().nodes().size(), 1u);
+}
+
 TEST_F(OperatorTest, AFaultOnWhatDoesNotRunIsSaid) {
     host();
     start(spec(0));
