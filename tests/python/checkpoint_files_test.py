@@ -79,6 +79,7 @@ class CheckpointFilesTest(unittest.TestCase):
     @classmethod
     def up(cls, db, steps, end, *more):
         cls.ctl("up", "--replicas", "1", "--steps", str(steps), "--db", db, *more,
+                "--set", "policies.parity_every_steps=1",  # how often it pays depends on the machine
                 "--set", f"env=[\"PYTHONPATH={os.environ['PYTHONPATH']}\"]", "--",
                 sys.executable, os.path.abspath(__file__), "train", end)
 
