@@ -278,6 +278,25 @@ TEST_F(AgentPoolTest, ANodeIsForgottenOnceItIsLostAndItsRanksHaveEnded) {
     EXPECT_EQ(pool.nodes().front().used, 1u) << "it was not off";
 }
 
+TEST_F(AgentPoolTest, ANodeThatAnEarlierControllerKnewIsLostUntilItsAgentConnects) {
+    const RunningRank left = {{"job", {0, 0}, 1}, 77};
+    pool_.miss({"node0", "", 4}, {left});
+    EXPECT_EQ(pool_.nodes().front().state, model::NodeState::kUp) << "its agent is here";
+    EXPECT_EQ(pool_.nodes().front().used, 0u);
+
+    pool_.miss({"west", "10.0.0.7", 4}, {left});
+    ASSERT_EQ(pool_.nodes().size(), 2u);
+    EXPECT_EQ(pool_.nodes().back().state, model::NodeState::kLost);
+    EXPECT_EQ(pool_.nodes().back().address, "10.0.0.7");
+    EXPECT_EQ(why_, "its agent has not connected since the controller began");
+    EXPECT_TRUE(absl::IsFailedPrecondition(pool_.forget("west", false, "ann"))) << "it may train";
+    const auto back = join("west");
+    EXPECT_EQ(pool_.nodes().back().state, model::NodeState::kUp);
+    pass(400 * kMillisecond);
+    EXPECT_EQ(unknown_, "the agent of west is back and does not know of it 77");
+    EXPECT_EQ(pool_.nodes().back().used, 0u);
+}
+
 TEST_F(AgentPoolTest, AnAgentThatWentHasItsNameKeptForItWhileItMayReturn) {
     const std::vector<RunningRank> ranks = {{{"job", {0, 0}, 1}, 77}};
     auto first = join("node1", "a:/notes", ranks);

@@ -244,6 +244,34 @@ TEST_F(AcrossNodes, ReplicasThatSpanNodesAreFoundAgain) {
     EXPECT_EQ(used.size(), nodes());
 }
 
+class TwoNodes : public CoordinatorLoss {
+  protected:
+    uint32_t nodes() const override { return 2; }
+};
+
+TEST_F(TwoNodes, OneThatDiesTogetherWithTheControllerIsLostForTheNext) {
+    model::JobSpec s = spec();
+    s.timeouts.joinMs = 3000;
+    startJob(s);
+    awaitStep(5);
+    controller_->killNow();
+    host_->killAgent(1);
+    for (const model::RankView& rank : host_->tape().state(run_).ranks)
+        if (rank.node == support::JobHost::nodeName(1)) ::kill(rank.pid, SIGKILL);
+    comeBack();
+    awaitState("node1 is lost", [](const model::RunState& state) {
+        return std::ranges::any_of(state.nodes, [](const model::NodeView& node) {
+            return node.node == support::JobHost::nodeName(1) &&
+                   node.state == model::NodeState::kLost;
+        });
+    });
+    awaitState("all train", [](const model::RunState& state) {
+        return state.lastCommit && state.lastCommit->record.contributors.size() == kReplicas;
+    });
+    awaitStep(step() + 3);
+    finish();
+}
+
 class InAStep : public CoordinatorLoss, public testing::WithParamInterface<Moment> {};
 
 TEST_P(InAStep, TheNextCoordinatorGoesOnAsIfNothingHadBeen) {

@@ -232,7 +232,8 @@ void AgentPool::loseSilent() {
     const MonoNs now = reactor_.now();
     const MonoNs away = now - std::exchange(lookedAt_, now) - heartbeat_.intervalMs * kMillisecond;
     if (away > heartbeat_.intervalMs * kMillisecond)
-        for (auto& [name, node] : nodes_) node.lastHeard += away;
+        for (auto& [name, node] : nodes_)
+            if (node.lastHeard != 0) node.lastHeard += away;
     std::vector<std::string> silent;
     for (const auto& [name, node] : nodes_)
         if (node.channel != nullptr && isSilent(node)) silent.push_back(name);
@@ -385,6 +386,18 @@ absl::Status AgentPool::forget(const std::string& node, bool machineIsOff, const
     nodes_.erase(node);
     listener_.nodeChanged(gone, absl::StrCat("forgotten by ", by));
     return absl::OkStatus();
+}
+
+void AgentPool::miss(const NodeStatus& missed, const std::vector<RunningRank>& ranks) {
+    Node& node = nodes_[missed.node];
+    if (node.lastHeard != 0) return;  // its agent says, or has said, what runs there
+    node.status = missed;
+    node.status.state = model::NodeState::kLost;
+    node.status.why = "its agent has not connected since the controller began";
+    node.failedAt = reactor_.now();
+    for (const RunningRank& rank : ranks) node.processes[rank.process] = rank.pid;
+    count(node);
+    listener_.nodeChanged(node.status, node.status.why);
 }
 
 absl::Status AgentPool::noSuchNode(const std::string& node) const {

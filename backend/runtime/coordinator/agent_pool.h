@@ -75,6 +75,9 @@ class AgentPool {
     /// connects. FailedPrecondition when it is not lost, or ran ranks of which nothing is known,
     /// unless `machineIsOff`: then these have ended unseen.
     absl::Status forget(const std::string& node, bool machineIsOff, const std::string& by);
+    /// History has `ranks` running on `node` under an earlier controller. If its agent has not
+    /// connected to this one, the node is lost.
+    void miss(const NodeStatus& node, const std::vector<RunningRank>& ranks);
 
     /// A start on the node failed, for no reason that lies in the job: it is the last choice for
     /// some time, as a node that was lost is.
@@ -85,7 +88,7 @@ class AgentPool {
 
     /// A node of which nothing was heard for longer does not respond.
     MonoNs silence() const { return heartbeat_.silenceMs() * kMillisecond; }
-    /// It has connected at some time.
+    /// It has connected at some time, or is missed.
     bool knows(const std::string& node) const { return nodes_.contains(node); }
     bool isConnected(const std::string& node) const;
     /// The controller's address as the node's agent reached it, for the node's ranks: whatever the
@@ -106,7 +109,7 @@ class AgentPool {
         std::unique_ptr<ControlChannel> channel;
         std::string home;               ///< AgentHello::home of its agent
         std::vector<std::string> gpus;  ///< UUIDs of those that it gives to ranks
-        MonoNs lastHeard = 0;
+        MonoNs lastHeard = 0;  ///< 0: its agent has never connected (miss())
         MonoNs failedAt = 0;  ///< was lost or doubted last; 0: never
         bool broken = false;  ///< a message could not be sent; that it closed is about to be told
         std::map<RankProcess, int32_t> processes;  ///< pid, 0 while starting

@@ -156,6 +156,7 @@ JobCoordinator::~JobCoordinator() {
     around_.reactor.cancel(fleetTimer_);
     around_.reactor.cancel(placementTimer_);
     around_.reactor.cancel(inventoryTimer_);
+    around_.reactor.cancel(missTimer_);
     around_.reactor.cancel(campaignTimer_);
     flushLog();
 }
@@ -186,6 +187,7 @@ void JobCoordinator::begin() {
     const MonoNs join = beginning_.spec.timeouts.joinMs * kMillisecond;
     beganAt_ = around_.reactor.now();
     placementUntil_ = beganAt_ + join;
+    missTimer_ = around_.reactor.after(join, [this] { missNodes(); });
     carryOut(machine_.begin(around_.reactor.now()));
     busy_ = false;
     // Ranks that outlived an earlier coordinator.
@@ -319,7 +321,7 @@ void JobCoordinator::act(const protocol::Finished& action) {
     // An ended job is listed as long as the controller lives, and holds no file open.
     log_.close();
     locks_.clear();
-    for (const Reactor::TimerId timer : {fleetTimer_, wake_, campaignTimer_})
+    for (const Reactor::TimerId timer : {fleetTimer_, wake_, missTimer_, campaignTimer_})
         around_.reactor.cancel(timer);
     spdlog::info("run {} ended: {}", beginning_.run, action.why);
 }
@@ -333,7 +335,7 @@ void JobCoordinator::halt(const absl::Status& why) {
                            absl::IsResourceExhausted(why) ? "; make room" : "",
                            ": the job waits, and goes on by itself");
     for (const Reactor::TimerId timer :
-         {fleetTimer_, wake_, placementTimer_, inventoryTimer_, campaignTimer_})
+         {fleetTimer_, wake_, placementTimer_, inventoryTimer_, missTimer_, campaignTimer_})
         around_.reactor.cancel(timer);
     spdlog::error("run {}: {}", beginning_.run, halted_);
     emit(model::JobPhaseChanged{model::JobPhase::kWaiting, halted_}, model::Severity::kError);

@@ -176,6 +176,7 @@ class JobCoordinator {
     void tellPredecessor(int32_t replica, uint32_t incarnation, const std::string& node);
     void tellNoSlots(int32_t replica, uint32_t incarnation);
     void takeInventory();
+    void missNodes();
     bool isFound(RankId rank) const;
     std::map<int32_t, std::string> unheard() const;
     bool inventoryDone(const std::map<int32_t, std::string>& unheard) const;
@@ -221,6 +222,7 @@ class JobCoordinator {
     Reactor::TimerId fleetTimer_ = 0;
     Reactor::TimerId placementTimer_ = 0;
     Reactor::TimerId inventoryTimer_ = 0;
+    Reactor::TimerId missTimer_ = 0;
     Reactor::TimerId campaignTimer_ = 0;
     /// Replicas that the machine was told to be unheard, by node; none before the inventory is
     /// done.

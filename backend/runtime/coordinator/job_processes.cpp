@@ -364,6 +364,21 @@ void JobCoordinator::takeInventory() {
         inventoryTimer_ = around_.reactor.after(kInventoryLook, [this] { takeInventory(); });
 }
 
+/// A node that went while no controller looked is lost like any other, with the ranks that it had.
+void JobCoordinator::missNodes() {
+    missTimer_ = 0;
+    const std::vector<model::NodeView> nodes = {state_.nodes.begin(), state_.nodes.end()};
+    for (const model::NodeView& node : nodes) {
+        std::vector<RunningRank> ranks;
+        for (const model::RankView& rank : state_.ranks)
+            if (rank.node == node.node && rank.pid != 0 && !isFound(rank.rank))
+                ranks.push_back({{beginning_.run, rank.rank, rank.incarnation}, rank.pid});
+        if (node.state == model::NodeState::kLost)
+            nodeStates_.emplace(node.node, node.state);  // told already
+        around_.pool.miss({node.node, node.address, node.slots}, ranks);
+    }
+}
+
 std::string JobCoordinator::preferredNode(int32_t replica) const {
     for (const model::NodePlacement& p : beginning_.spec.placement)
         if (std::find(p.replicas.begin(), p.replicas.end(), replica) != p.replicas.end())
