@@ -213,7 +213,9 @@ void addActions(CLI::App& app, Cli& cli) {
     for (const Named& one : {Named{"cordon", "Start no more ranks on a node", Kind::kCordon},
                              Named{"uncordon", "Let a node take ranks again", Kind::kUncordon}}) {
         auto options = addVerb(app, cli, one.name, one.help, one.kind, &verb);
-        verb->add_option("node", options->action.node, "name of the node")->required();
+        verb->add_option("node", options->action.node, "name of the node")
+            ->required()
+            ->check(nodeName());
     }
     for (const Named& one :
          {Named{"pause", "Hold the job after its current step", Kind::kPause},

@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "backend/model/names.h"
 #include "backend/model/rank_name.h"
 
 namespace bulkhead::cli {
@@ -123,6 +124,16 @@ ExitCode exitCodeOf(client::FailureCode code) {
             break;
     }
     return kRunFailed;
+}
+
+CLI::Validator nodeName() {
+    return CLI::Validator(
+        [](const std::string& text) -> std::string {
+            if (model::isFileName(text)) return {};
+            return model::concat("expected ", model::kFileNameRule, ", found \"",
+                                 model::printable(text), "\"");
+        },
+        "");
 }
 
 int fail(const Cli& cli, const client::Failure& failure) {

@@ -55,6 +55,8 @@ CLI::Validator positive();
 CLI::Validator seedNumber();
 /// Makes "r2" of a replica 2.
 CLI::Validator replicaNumber();
+/// A name that a node can have.
+CLI::Validator nodeName();
 
 /// "bulkheadctl: TITLE: CAUSE / REMEDY" on stderr, with --json one JSON object; returns the exit
 /// code.

@@ -133,7 +133,7 @@ void addJobs(CLI::App& app, Cli& cli) {
     auto forgotten = std::make_shared<std::string>();
     auto off = std::make_shared<bool>(false);
     CLI::App* forget = list->add_subcommand("forget", "Strike a lost node off the list");
-    forget->add_option("node", *forgotten, "name of the node")->required();
+    forget->add_option("node", *forgotten, "name of the node")->required()->check(nodeName());
     forget->add_flag("--machine-is-off", *off,
                      "ranks of which nothing is known have ended: their replicas start elsewhere");
     forget->callback([&cli, forgotten, off] {

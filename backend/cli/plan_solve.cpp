@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<Mixture>> chosenMixtures(const std::string& mix,
     std::vector<Mixture> made = worstMixtures(view);
     if (made.empty())
         return absl::InvalidArgumentError(
-            "the recording has one domain; there is no other mixture of it");
+            "the recording has one domain, and no other mixture of it to plan for");
     return made;
 }
 
@@ -240,7 +240,10 @@ int solve(const Cli& cli, const PlanOptions& options) {
     auto mixtures = chosenMixtures(wanted.joint.otherKinds ? "" : options.mix, wholeOf(*routing));
     if (!mixtures.ok())
         return refusePlan(cli, "Cannot use this mixture", mixtures.status(),
-                          "Give --mix worst, or a JSON file like [{\"code\": 3, \"chat\": 1}].");
+                          options.mix == "worst"
+                              ? "Leave --mix out, or record requests of other domains."
+                              : "Give recorded, worst, unrecorded, or a JSON file like [{\"code\": "
+                                "3, \"chat\": 1}] of domains that the recording has.");
     wanted.joint.mixtures = *std::move(mixtures);
     wanted.joint.redundant = options.redundant;
     wanted.joint.loadCap = options.loadCap > 0 ? options.loadCap
@@ -267,10 +270,11 @@ int solve(const Cli& cli, const PlanOptions& options) {
     wanted.onProgress = [&progress](const FrontProgress& at) { return progress.goOn(at); };
     auto front = solveFront(wholeOf(*routing), *topology, wanted);
     if (!front.ok())
-        return refusePlan(cli, "Cannot plan", front.status(),
-                          rules->empty()
-                              ? "Change the redundancy or the topology."
-                              : "Change --pin, --forbid, the redundancy or the topology.");
+        return refusePlan(
+            cli, "Cannot plan", front.status(),
+            absl::StrCat(wanted.joint.otherKinds ? "Leave --mix out, or change " : "Change ",
+                         rules->empty() ? "" : "--pin, --forbid, ",
+                         "the redundancy or the topology."));
     Plan& plan = front->points[front->recommended].plan;
     plan.origin.source = recording.value().source;
     plan.origin.tokensDrawn = recording.value().tokensDrawn;
@@ -319,7 +323,10 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
                      "that come by lot: recorded, worst (each alone as well), or a JSON file: "
                      "[{\"DOMAIN\": PART, ...}, ...]; unrecorded: for kinds of "
                      "requests that were not recorded keep node load near linear's, which costs "
-                     "most of what a plan saves; takes longer");
+                     "most of what a plan saves; takes longer")
+        ->check([](const std::string& mix) {
+            return mix.empty() ? "must be recorded, worst, unrecorded or a file" : "";
+        });
     verb->add_option("--time-limit", o->timeLimit,
                      "seconds after which the search ends with the best plan so far, as at SIGINT")
         ->check(positive());

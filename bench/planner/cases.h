@@ -19,7 +19,7 @@ struct Settings : Place {
     bool neighbours = false;    ///< splits: both halves with the recorded mixture
     uint32_t own = 0;           ///< splits: also plans from the scored half itself, of so many
     bool each = false;          ///< a line for each split
-    std::string model;          ///< the only one to look at: esft or gptoss
+    std::string model;          ///< the only one to look at: esft, gptoss, made
     std::string target;         ///< the only one of splits: sends, copies or tight
 };
 

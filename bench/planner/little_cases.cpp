@@ -9,6 +9,7 @@
 #include "backend/planner/solve/held_out.h"
 #include "backend/planner/solve/random.h"
 #include "bench/planner/cases.h"
+#include "bench/planner/made_requests.h"
 
 namespace bulkhead::bench {
 
@@ -112,6 +113,64 @@ void fewTokens(const Settings& settings, const Routing& routing, const std::stri
     }
 }
 
+/// So many requests of one domain, by lot, and as many others of it; empty: none has so many.
+std::pair<RoutingView, RoutingView> alike(const Routing& routing, size_t requests, Random& random) {
+    std::vector<std::vector<TokenRange>> byDomain(routing.domains().size());
+    for (const TokenRange& range : wholeOf(routing).ranges)
+        byDomain[routing.requests()[range.request].domain].push_back(range);
+    std::erase_if(byDomain, [&](const auto& domain) { return domain.size() < 2 * requests; });
+    RoutingView train{&routing, {}}, test{&routing, {}};
+    if (byDomain.empty()) return {train, test};
+    std::vector<TokenRange>& all = byDomain[random.below(static_cast<uint32_t>(byDomain.size()))];
+    for (size_t i = all.size(); i > 1; --i)
+        std::swap(all[i - 1], all[random.below(static_cast<uint32_t>(i))]);
+    const auto half = all.begin() + static_cast<ptrdiff_t>(requests);
+    train.ranges.assign(all.begin(), half);
+    test.ranges.assign(half, half + static_cast<ptrdiff_t>(requests));
+    return {train, test};
+}
+
+/// `make`: the recording of a split.
+template <class Make>
+void fewAlike(const Settings& settings, const std::string& name, Make&& make, Report& report) {
+    for (const size_t requests : {12, 16, 24, 36}) {
+        Random random(settings.splitSeed + requests);
+        double n = 0, sends = 0, promised = 0, above = 0, below = 0, load = 0, promisedLoad = 0,
+               aboveLoad = 0, belowLoad = 0;
+        for (uint32_t split = 0; split < settings.splits; ++split) {
+            const auto [train, test] = alike(make(split), requests, random);
+            if (train.ranges.empty()) break;
+            const Compared it = compared(settings, train, test, {}, settings.seed);
+            const auto& expected = it.plan.forecast.expected;
+            const Range &s = expected.sends, &l = expected.nodeLoad;
+            n += 1;
+            sends += it.was.sendsPerToken;
+            promised += s.mean;
+            above += it.was.sendsPerToken > s.high;
+            below += it.was.sendsPerToken < s.low;
+            load += it.was.nodeLoadMaxOverMean;
+            promisedLoad += l.mean;
+            aboveLoad += it.was.nodeLoadMaxOverMean > l.high;
+            belowLoad += it.was.nodeLoadMaxOverMean < l.low;
+        }
+        if (n == 0) continue;
+        const std::string what =
+            name + " from " + std::to_string(requests) + " requests of one domain";
+        std::printf(
+            "%s, %.0f plans: sends %.3f, promised %.3f, %.0f%% above the range, %.0f%% below; "
+            "load %.3f, promised %.3f, %.0f%% above, %.0f%% below\n",
+            what.c_str(), n, sends / n, promised / n, 100 * above / n, 100 * below / n, load / n,
+            promisedLoad / n, 100 * aboveLoad / n, 100 * belowLoad / n);
+        std::fflush(stdout);
+        report.row({what, "sends", number(sends / n, 3), "", number(load / n, 3), "", "",
+                    number(promised / n, 3), ""});
+        report.atLeast(what + ": true sends inside the range", 100 - 100 * (above + below) / n, 85,
+                       "%");
+        report.atLeast(what + ": true node load inside the range",
+                       100 - 100 * (aboveLoad + belowLoad) / n, 85, "%");
+    }
+}
+
 /// From all requests but those of domains whose name begins so, scored on those.
 void withoutDomains(const Settings& settings, const Routing& routing, const std::string& model,
                     const std::string& left, Report& report) {
@@ -151,10 +210,21 @@ void withoutDomains(const Settings& settings, const Routing& routing, const std:
 }  // namespace
 
 void littleCases(const Settings& settings, Report& report) {
-    for (const auto& [folder, name] : {std::pair("esft", "ESFT"), std::pair("gptoss", "GPT-OSS")})
-        if (settings.model.empty() || settings.model == folder)
-            fewTokens(settings, readRecording(settings.data + "/" + folder + "/meta.json"), name,
-                      report);
+    for (const auto& [folder, name] : {std::pair("esft", "ESFT"), std::pair("gptoss", "GPT-OSS")}) {
+        if (!settings.model.empty() && settings.model != folder) continue;
+        const Routing routing = readRecording(settings.data + "/" + folder + "/meta.json");
+        fewTokens(settings, routing, name, report);
+        fewAlike(
+            settings, name, [&](uint32_t) -> const Routing& { return routing; }, report);
+    }
+    if (!settings.model.empty() && settings.model != "made") return;
+    Routing made;
+    fewAlike(
+        settings, "made",
+        [&](uint32_t split) -> const Routing& {
+            return made = madeRequests(8, 64, 6, 30'000, 1, 0, settings.splitSeed + split);
+        },
+        report);
 }
 
 /// Every task of ESFT, on which the price of `unrecorded` was chosen, and what GPT-OSS's requests

@@ -32,7 +32,8 @@ int main(int argc, char** argv) {
             {"all", "requests", "splits", "small", "tasks", "routers", "balance", "scale"}));
     app.add_option("--splits", settings.splits, "splits, small: random ones of each recording");
     app.add_option("--split-seed", settings.splitSeed, "of those");
-    app.add_option("--model", settings.model, "splits, small, tasks: esft or gptoss alone");
+    app.add_option("--model", settings.model,
+                   "splits, small, tasks: esft, gptoss or (small) made alone");
     app.add_option("--target", settings.target,
                    "splits: sends, copies or tight (sends at cap 1.06) alone")
         ->check(CLI::IsMember({"sends", "copies", "tight"}));

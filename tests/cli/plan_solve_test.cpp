@@ -188,6 +188,17 @@ TEST_F(SolveVerbs, aMixtureThatNamesADomainTwiceIsRefused) {
     EXPECT_THAT(said.err, HasSubstr("mix.json: "));
 }
 
+TEST_F(SolveVerbs, aMixtureThatCannotBePlannedForIsNamedInTheRemedy) {
+    const auto solve = [&](const std::string& mix) {
+        return typePlan(
+            {"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2", "--mix", mix});
+    };
+    EXPECT_THAT(solve("unrecorded").err, HasSubstr("Leave --mix out, or change"));
+    EXPECT_THAT(solve(dir_ + "/none.json").err,
+                HasSubstr("recorded, worst, unrecorded, or a JSON"));
+    EXPECT_EQ(solve("").code, kUsage);
+}
+
 TEST_F(SolveVerbs, whatIsNoFileIsRefusedWhereverAFileIsNamed) {
     const std::string catalogue = dir_ + "/endless.toml";
     fs::create_symlink("/dev/zero", catalogue);

@@ -181,6 +181,11 @@ TEST_F(VerbsTest, ALostNodeIsForgotten) {
     ask({"nodes", "forget", "west", "--machine-is-off"});
     EXPECT_EQ(backend_.changed, std::pair(std::string("forget"), true));
     EXPECT_EQ(ask({"nodes", "forget", "east"}).code, cli::kNotFound);
+    for (const char* name : {"", "a/b", "w\xff", "we\x1b[31mst"}) {
+        const Said refused = ask({"nodes", "forget", name});
+        EXPECT_EQ(refused.code, cli::kUsage) << refused.err;
+        EXPECT_THAT(refused.err, HasSubstr("expected up to 64 letters"));
+    }
 }
 
 TEST_F(VerbsTest, ANodeIsCordonedWithoutAJob) {

@@ -200,6 +200,9 @@ TEST(Mixtures, areReadFromAFileOrAreEachDomainAlone) {
     EXPECT_THAT(refused(("[{\"" + name + "\": -1}]").c_str()), testing::HasSubstr("0 or more"));
     EXPECT_THAT(refused(("[{\"" + name + "\": 0}]").c_str()),
                 testing::HasSubstr("sum to more than 0"));
+    EXPECT_THAT(
+        refused(("[{\"" + name + "\": 1e308, \"" + routing.domains()[0] + "\": 1e308}]").c_str()),
+        testing::HasSubstr("and to a number"));
     EXPECT_THAT(refused("{}"), testing::HasSubstr("expected 1 to 64 mixtures"));
     EXPECT_THAT(refused("[[["), testing::HasSubstr("expected 1 to 64 mixtures"));
 }
