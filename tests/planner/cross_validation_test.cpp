@@ -179,6 +179,29 @@ TEST(Forecast, rangesHoldMostOfWhatComesByLot) {
     EXPECT_GE(held.kept, kTimes * 3 / 4);
 }
 
+/// The search fits a plan to its requests by more than it fits those of the folds to theirs.
+TEST(Forecast, isNotTooGoodWhereTheSearchFindsWhatOnlyChanceMade) {
+    constexpr int kTimes = 12;
+    int above = 0;
+    double was = 0, promised = 0, fitted = 0;
+    for (uint64_t i = 0; i < kTimes; ++i) {
+        MadeOptions made = noise(2 * i + 500);
+        made.domains = 1;
+        const Routing routing = madeRouting(made);
+        made.seed += 1;
+        const Routing others = madeRouting(made);
+        const auto plan = solveForecast(wholeOf(routing), flatTopology(4, 2), {}, {});
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        const double sends = heldOut(wholeOf(others), *plan, {}).value().outcome.sendsPerToken;
+        above += sends > plan->forecast.expected.sends.high;
+        was += sends / kTimes;
+        promised += plan->forecast.expected.sends.mean / kTimes;
+        fitted += plan->forecast.inSample.sends / kTimes;
+    }
+    EXPECT_LE(above, kTimes / 4);
+    EXPECT_GT(promised, fitted + 0.67 * (was - fitted)) << "it was 0.62 of it";
+}
+
 TEST(Forecast, ofOneLongRequestIsThatOfStretchesOfTimeAndSaysSo) {
     MadeOptions made = fourDomains(1);
     made.tokens = 64;

@@ -248,6 +248,20 @@ double deviationOf(const CrossValidation& validated, double CrossValidation::Blo
                                 std::vector<uint32_t>(inOrder.size(), 0), what, seed, weights));
 }
 
+/// Sends or copies to be expected of a plan from all blocks, which has `inSample` on them. Those of
+/// the folds have `leftOut` on what they were made without, which is `gap` more than on the others.
+double expectedOf(double inSample, double leftOut, double gap, uint32_t folds, bool oneDomain) {
+    // What is made from more is the less wrong in proportion: on its own requests it is better than
+    // it should be by half of its gap, on others worse by as much.
+    const double byOwn = inSample + (1 - 1.0 / folds) * gap, byFolds = leftOut - 0.5 / folds * gap;
+    // A fold of several domains has another mixture, which is most of what sets these two apart.
+    if (!oneDomain) return byOwn;
+    // The plan was also searched for longer, which fits it the more to its own requests: of what
+    // that gains on them half is taken to be gained on others, but for half a gap at most (bench/
+    // planner, few requests of one domain).
+    return byOwn + std::clamp((byFolds - byOwn) / 2, 0.0, std::max(gap, 0.0) / 2);
+}
+
 /// One for all mixtures.
 Range rangeOver(const std::vector<Range>& ranges) {
     Range made = ranges[0];
@@ -350,6 +364,7 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
     const auto draws = drawEquals(kinds, options.seed);
     const double deviations = deviationsOf(kRangeConfidence, freedomOf(whole));
     const DrawsOf of = drawsOf(whole, givenMixture(options));
+    const bool oneDomain = isOfOneDomain(whole);
     const auto weights = blockWeights(blocks, options.mixtures);
     const uint32_t nodes = plan.topology.nodes(), gpus = plan.topology.gpus();
     Forecast made;
@@ -360,18 +375,12 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
                      loadSpread(seen.gpu, gpus, everything).mean};
     made.tokensPerExpert = static_cast<double>(whole.tokens()) * plan.shape.topK /
                            static_cast<double>(plan.shape.experts);
-    // A plan from all of the requests has more of them, and is the less wrong in proportion: on its
-    // own requests it is better than it is by half of its gap, on others worse by as much.
-    const double nearer = 1 - 1.0 / validated.folds, gained = 0.5 / validated.folds;
-    const auto perToken = [&](double CrossValidation::Block::*what, double inSample, double more) {
+    const auto perToken = [&](double CrossValidation::Block::*what, double inSample, double gap) {
         std::vector<Range> ranges;
         const double recorded = meanOf(validated.blocks, what, {});
+        const double expected = expectedOf(inSample, recorded, gap, validated.folds, oneDomain);
         for (const std::vector<double>& weight : weights) {
-            // It is also searched for longer, which fits it the more to its own requests and makes
-            // it better on others: of what the search gains half is taken to arrive.
-            const double ofOwn = inSample + nearer * more, ofFolds = recorded - gained * more;
-            const double mean =
-                (ofOwn + ofFolds) / 2 + meanOf(validated.blocks, what, weight) - recorded;
+            const double mean = expected + meanOf(validated.blocks, what, weight) - recorded;
             const double wide =
                 sendsTooSmall(of) * deviations * deviationOf(validated, what, options.seed, weight);
             ranges.push_back({mean, std::max(0.0, mean - wide), mean + wide});

@@ -72,7 +72,8 @@ absl::StatusOr<std::vector<Mixture>> parseMixtures(std::string_view text, std::s
         }
         const double sum = std::accumulate(mixture.begin(), mixture.end(), 0.0);
         if (!(sum > 0 && std::isfinite(sum)))
-            return refused("mixture ", number, ": the parts must sum to more than 0, and to a number");
+            return refused("mixture ", number,
+                           ": the parts must sum to more than 0, and to a number");
         for (double& share : mixture) share /= sum;
     }
     return made;
