@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/transport/control_channel.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -101,6 +102,9 @@ TEST_P(ControlChannelTest, TellsTheOtherEndOfAClose) {
     until([&] { return rightClosed_.has_value(); });
     EXPECT_EQ(atRight_, std::vector<std::string>{"last words"});
     EXPECT_EQ(rightClosed_->code(), absl::StatusCode::kUnavailable);
+    if (GetParam() == "unix") {
+        EXPECT_THAT(std::string(rightClosed_->message()), testing::HasSubstr(dir_ + "/s: "));
+    }
     EXPECT_FALSE(leftClosed_.has_value());
     EXPECT_EQ(left_->send("x").code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(right_->send("x").code(), absl::StatusCode::kFailedPrecondition);

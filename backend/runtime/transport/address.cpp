@@ -176,7 +176,8 @@ std::string remoteAddress(int fd) {
     sockaddr_storage storage{};
     socklen_t length = sizeof storage;
     if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "?";
-    return addressText(storage, length);
+    const std::string text = addressText(storage, length);
+    return text == "unix:" ? localAddress(fd) : text;
 }
 
 absl::StatusOr<UniqueFd> beginConnect(const std::string& address, const std::string& localIp) {

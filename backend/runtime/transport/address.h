@@ -34,6 +34,7 @@ struct SocketAddress {
 
 /// The text of a bound socket's own address ("127.0.0.1:40112"), with the port the kernel chose.
 [[nodiscard]] std::string localAddress(int fd);
+/// The same of the other end; of a Unix socket that connected, which has no name, this end's.
 [[nodiscard]] std::string remoteAddress(int fd);
 
 /// A non-blocking socket whose connect has begun (or succeeded); wait for writability and ask
