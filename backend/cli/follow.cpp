@@ -25,10 +25,11 @@ void noteInterrupt(int) {
 
 }  // namespace
 
-Interrupts::Interrupts() {
+Interrupts::Interrupts(bool secondEnds) {
     interrupts = 0;
     struct sigaction action {};
     action.sa_handler = noteInterrupt;
+    if (secondEnds) action.sa_flags = SA_RESETHAND;
     for (size_t i = 0; i < kEnds.size(); ++i) ::sigaction(kEnds[i], &action, &before_[i]);
     // nohup means it.
     if (before_[2].sa_handler == SIG_IGN) ::sigaction(kEnds[2], &before_[2], nullptr);

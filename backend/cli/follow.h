@@ -54,7 +54,8 @@ class Follower {
 /// was ignored before stays so.
 class Interrupts {
   public:
-    Interrupts();
+    /// `secondEnds`: the second signal of a kind ends the program as if this did not live.
+    explicit Interrupts(bool secondEnds = false);
     ~Interrupts();
     int count() const;
 

@@ -175,7 +175,7 @@ class SolveProgress {
             show(at, seconds);
         last_ = at;
         const bool on = interrupts_->count() == 0 && (limit_ <= 0 || seconds < limit_);
-        if (!on) interrupts_.reset();  // it is not asked again; SIGINT ends the program again
+        if (!on) interrupts_.reset();  // it is not asked again; SIGINT ends the program
         return on;
     }
 
@@ -208,7 +208,7 @@ class SolveProgress {
     std::string objective_;
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
     FrontProgress last_;
-    std::optional<Interrupts> interrupts_{std::in_place};
+    std::optional<Interrupts> interrupts_{std::in_place, /*secondEnds=*/true};
 };
 
 int solve(const Cli& cli, const PlanOptions& options) {
@@ -272,9 +272,11 @@ int solve(const Cli& cli, const PlanOptions& options) {
     if (!front.ok())
         return refusePlan(
             cli, "Cannot plan", front.status(),
-            absl::StrCat(wanted.joint.otherKinds ? "Leave --mix out, or change " : "Change ",
-                         rules->empty() ? "" : "--pin, --forbid, ",
-                         "the redundancy or the topology."));
+            absl::StrCat(wanted.joint.otherKinds ? "Leave --mix out, or: " : "",
+                         absl::IsFailedPrecondition(front.status())
+                             ? "Record more requests, or longer ones."
+                             : absl::StrCat("Change ", rules->empty() ? "" : "--pin, --forbid, ",
+                                            "the redundancy or the topology.")));
     Plan& plan = front->points[front->recommended].plan;
     plan.origin.source = recording.value().source;
     plan.origin.tokensDrawn = recording.value().tokensDrawn;

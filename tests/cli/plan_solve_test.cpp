@@ -193,7 +193,7 @@ TEST_F(SolveVerbs, aMixtureThatCannotBePlannedForIsNamedInTheRemedy) {
         return typePlan(
             {"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2", "--mix", mix});
     };
-    EXPECT_THAT(solve("unrecorded").err, HasSubstr("Leave --mix out, or change"));
+    EXPECT_THAT(solve("unrecorded").err, HasSubstr("Leave --mix out, or: Record more"));
     EXPECT_THAT(solve(dir_ + "/none.json").err,
                 HasSubstr("recorded, worst, unrecorded, or a JSON"));
     EXPECT_EQ(solve("").code, kUsage);

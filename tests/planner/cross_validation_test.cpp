@@ -202,6 +202,43 @@ TEST(Forecast, isNotTooGoodWhereTheSearchFindsWhatOnlyChanceMade) {
     EXPECT_GT(promised, fitted + 0.67 * (was - fitted)) << "it was 0.62 of it";
 }
 
+/// A router evens load out for whatever comes; the load of each request alone does not say so.
+TEST(Forecast, ofReplicasIsWhatARouterMakesOfWhatComes) {
+    constexpr int kTimes = 8;
+    double was = 0, promised = 0, sends = 0, promisedSends = 0;
+    for (int i = 0; i < kTimes; ++i) {
+        MadeOptions made = fourDomains(32);
+        made.layers = 4;
+        made.seed = static_cast<uint64_t>(700 + 2 * i);
+        const Routing routing = madeRouting(made);
+        made.seed += 1;
+        const Routing others = madeRouting(made);
+        JointOptions joint = quick();
+        joint.redundant = 16;
+        joint.loadCap = 1.08;
+        const auto plan = solveForecast(wholeOf(routing), flatTopology(4, 4), joint, {});
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        const Outcome outcome = heldOut(wholeOf(others), *plan, {}).value().outcome;
+        was += outcome.nodeLoadMaxOverMean / kTimes;
+        promised += plan->forecast.expected.nodeLoad.mean / kTimes;
+        sends += outcome.sendsPerToken / kTimes;
+        promisedSends += plan->forecast.expected.sends.mean / kTimes;
+    }
+    EXPECT_NEAR(promised, was, 0.05);
+    EXPECT_NEAR(promisedSends, sends, 0.1 * sends);
+}
+
+TEST(Forecast, ofSoFewTokensSaysOnlyWhatIsPossible) {
+    MadeOptions made = fourDomains(2);
+    made.tokens = 3;
+    const Routing routing = madeRouting(made);
+    const auto plan = solveForecast(wholeOf(routing), flatTopology(2, 2), quick(), {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->forecast.expected.sends.low, 0);
+    EXPECT_EQ(plan->forecast.expected.sends.high, 1);
+    EXPECT_EQ(plan->forecast.expected.nodeLoad.high, 2);
+}
+
 TEST(Forecast, ofOneLongRequestIsThatOfStretchesOfTimeAndSaysSo) {
     MadeOptions made = fourDomains(1);
     made.tokens = 64;
@@ -224,7 +261,7 @@ TEST(Forecast, ofTooFewTokensToLeaveAnyOutIsRefused) {
     made.tokens = 1;
     const Routing routing = madeRouting(made);
     const auto plan = solveForecast(wholeOf(routing), flatTopology(2, 2), quick(), {});
-    EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(Forecast, travelsWithThePlanInItsFile) {

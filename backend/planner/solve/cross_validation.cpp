@@ -15,6 +15,12 @@ namespace bulkhead::planner {
 namespace {
 
 constexpr uint32_t kGapDraws = 50;
+constexpr uint32_t kServedDraws = 16;
+/// A router that evens load out leaves of what a plan fits to its own requests next to nothing, so
+/// that loads differ by what requests do.
+constexpr uint32_t kGroupEvened = 2;
+constexpr uint64_t kMostServed = 20'000'000;  ///< choices of experts in these draws
+constexpr uint32_t kLeastServed = 8;          ///< tokens of a request in them, if it has so many
 constexpr uint64_t kMostChoices =
     60'000'000;  ///< of experts that a plan is scored on; then every so many-th request
 
@@ -139,8 +145,8 @@ Blocks blocksOf(const RoutingView& whole, bool givenMixture) {
     return made;
 }
 
-/// [block] its domain, of those that have any. InvalidArgument when there are fewer than three, or
-/// too few requests to tell them apart.
+/// [block] its domain, of those that have any. FailedPrecondition when there are fewer than three,
+/// or too few requests to tell them apart.
 absl::StatusOr<std::vector<uint32_t>> domainsOf(const Blocks& blocks) {
     std::set<uint32_t> met;
     for (const TokenRange& range : blocks.view.ranges)
@@ -150,7 +156,7 @@ absl::StatusOr<std::vector<uint32_t>> domainsOf(const Blocks& blocks) {
     for (const uint32_t domain : blocks.domains)
         made.push_back(static_cast<uint32_t>(std::distance(met.begin(), met.find(domain))));
     if (met.size() < 3 || has.size() < met.size())
-        return absl::InvalidArgumentError(absl::StrCat(
+        return absl::FailedPreconditionError(absl::StrCat(
             "the recording has ", met.size(), met.size() == 1 ? " domain" : " domains",
             ", which say too little of requests of other kinds; at least three are needed, with "
             "several requests each"));
@@ -198,6 +204,45 @@ absl::StatusOr<Served> serve(const Blocks& blocks, const Plan& plan,
     if (!outcomes.ok()) return outcomes.status();
     made.outcomes = *std::move(outcomes);
     return made;
+}
+
+/// Figures of some of `draws`, each served anew: which replicas serve a request depends on its home
+/// and on the load that others bring. `draws`: [draw][block] weight.
+absl::StatusOr<FourFigures<Spread>> servedDraws(const Blocks& blocks, const Plan& plan,
+                                                const std::vector<std::vector<float>>& draws,
+                                                const CrossValidationOptions& options) {
+    const uint64_t choices = blocks.scored.tokens() * plan.shape.layers * plan.shape.topK;
+    const double part = static_cast<double>(kMostServed) / kServedDraws /
+                        static_cast<double>(std::max<uint64_t>(choices, 1));
+    Random random(options.seed);
+    std::vector<Outcome> outcomes;
+    for (uint32_t i = 0; i < kServedDraws; ++i) {
+        RoutingView drawn{blocks.scored.routing, {}};
+        for (size_t r = 0; r < blocks.ofScored.size(); ++r) {
+            TokenRange range = blocks.scored.ranges[r];
+            const double some = std::ceil(part * static_cast<double>(range.tokens));
+            range.tokens =
+                std::min(range.tokens, static_cast<uint64_t>(std::max<double>(some, kLeastServed)));
+            for (double left = draws[i][blocks.ofScored[r]]; random.unit() < left; left -= 1)
+                drawn.ranges.push_back(range);
+        }
+        const auto served = heldOut(drawn, plan, options.homes);
+        if (absl::IsFailedPrecondition(served.status())) continue;  // nothing was drawn
+        if (!served.ok()) return served.status();
+        outcomes.push_back(served->outcome);
+    }
+    const auto spread = [&](double Outcome::*figure) {
+        Spread made;
+        const auto count = static_cast<double>(outcomes.size());
+        for (const Outcome& outcome : outcomes) made.mean += outcome.*figure / count;
+        for (const Outcome& outcome : outcomes)
+            made.deviation += (outcome.*figure - made.mean) * (outcome.*figure - made.mean) / count;
+        made.deviation = std::sqrt(made.deviation);
+        return made;
+    };
+    return FourFigures<Spread>{spread(&Outcome::sendsPerToken), spread(&Outcome::copiesPerToken),
+                               spread(&Outcome::nodeLoadMaxOverMean),
+                               spread(&Outcome::gpuLoadMaxOverMean)};
 }
 
 /// Excess load of places on the left-out blocks over the load that resampling the others predicts.
@@ -248,20 +293,6 @@ double deviationOf(const CrossValidation& validated, double CrossValidation::Blo
                                 std::vector<uint32_t>(inOrder.size(), 0), what, seed, weights));
 }
 
-/// Sends or copies to be expected of a plan from all blocks, which has `inSample` on them. Those of
-/// the folds have `leftOut` on what they were made without, which is `gap` more than on the others.
-double expectedOf(double inSample, double leftOut, double gap, uint32_t folds, bool oneDomain) {
-    // What is made from more is the less wrong in proportion: on its own requests it is better than
-    // it should be by half of its gap, on others worse by as much.
-    const double byOwn = inSample + (1 - 1.0 / folds) * gap, byFolds = leftOut - 0.5 / folds * gap;
-    // A fold of several domains has another mixture, which is most of what sets these two apart.
-    if (!oneDomain) return byOwn;
-    // The plan was also searched for longer, which fits it the more to its own requests: of what
-    // that gains on them half is taken to be gained on others, but for half a gap at most (bench/
-    // planner, few requests of one domain).
-    return byOwn + std::clamp((byFolds - byOwn) / 2, 0.0, std::max(gap, 0.0) / 2);
-}
-
 /// One for all mixtures.
 Range rangeOver(const std::vector<Range>& ranges) {
     Range made = ranges[0];
@@ -301,7 +332,7 @@ absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const Pl
     made.byTime = blocks.byTime;
     made.folds = std::min(options.folds, blocks.count);
     if (made.folds < 2)
-        return absl::InvalidArgumentError("there are too few tokens to leave some of them out");
+        return absl::FailedPreconditionError("there are too few tokens to leave some of them out");
     std::vector<uint32_t> foldOf = foldsOf(blocks.count, made.folds, options.seed);
     if (options.otherKinds) {
         auto domains = domainsOf(blocks);
@@ -361,10 +392,12 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
     const std::vector<std::vector<float>> everything{std::vector<float>(count, 1.0f)};
     std::vector<uint32_t> kinds;
     for (uint32_t b : all) kinds.push_back(blocks.kinds[b]);
-    const auto draws = drawEquals(kinds, options.seed);
+    const bool replicas = plan.redundant() > 0;
+    const bool evened = replicas && plan.origin.router == Router::kTokenAware;
+    const auto draws = evened ? drawBlocks(kinds, kGroupEvened, kServedDraws, options.seed)
+                              : drawEquals(kinds, options.seed);
     const double deviations = deviationsOf(kRangeConfidence, freedomOf(whole));
     const DrawsOf of = drawsOf(whole, givenMixture(options));
-    const bool oneDomain = isOfOneDomain(whole);
     const auto weights = blockWeights(blocks, options.mixtures);
     const uint32_t nodes = plan.topology.nodes(), gpus = plan.topology.gpus();
     Forecast made;
@@ -375,33 +408,63 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
                      loadSpread(seen.gpu, gpus, everything).mean};
     made.tokensPerExpert = static_cast<double>(whole.tokens()) * plan.shape.topK /
                            static_cast<double>(plan.shape.experts);
-    const auto perToken = [&](double CrossValidation::Block::*what, double inSample, double gap) {
+    std::vector<std::vector<std::vector<float>>> drawn;  // [mixture][draw][block of those in `all`]
+    std::vector<FourFigures<Spread>> figures;            // [mixture], where there are replicas
+    for (const std::vector<double>& weight : weights) {
+        drawn.push_back(draws);
+        std::vector<std::vector<float>> ofAll(draws.size(), std::vector<float>(blocks.count, 0));
+        for (size_t i = 0; i < draws.size(); ++i)
+            for (uint32_t b = 0; b < count; ++b)
+                ofAll[i][all[b]] = drawn.back()[i][b] *= static_cast<float>(weight[all[b]]);
+        if (!replicas) continue;
+        auto served = servedDraws(blocks, plan, ofAll, options);
+        if (!served.ok()) return served.status();
+        figures.push_back(*served);
+    }
+    const auto perToken = [&](double CrossValidation::Block::*what, double inSample, double gap,
+                              Spread FourFigures<Spread>::*figure) {
         std::vector<Range> ranges;
         const double recorded = meanOf(validated.blocks, what, {});
-        const double expected = expectedOf(inSample, recorded, gap, validated.folds, oneDomain);
-        for (const std::vector<double>& weight : weights) {
-            const double mean = expected + meanOf(validated.blocks, what, weight) - recorded;
-            const double wide =
-                sendsTooSmall(of) * deviations * deviationOf(validated, what, options.seed, weight);
+        for (size_t m = 0; m < weights.size(); ++m) {
+            // It is made from more than the plans of the folds, and by that less wrong, and
+            // searched for longer, which fits it the more to its own requests: these two are taken
+            // to cancel each other (bench/planner, few requests of one domain, and halves).
+            double mean = inSample + gap + meanOf(validated.blocks, what, weights[m]) - recorded;
+            // Replicas even out the load of their own requests at the lowest price, and half of
+            // what draws of them cost beyond it comes.
+            if (replicas) mean += std::max(0.0, (figures[m].*figure).mean - inSample) / 2;
+            const double wide = sendsTooSmall(of) * deviations *
+                                deviationOf(validated, what, options.seed, weights[m]);
             ranges.push_back({mean, std::max(0.0, mean - wide), mean + wide});
         }
         return rangeOver(ranges);
     };
-    made.expected.sends =
-        perToken(&CrossValidation::Block::sends, made.inSample.sends, validated.moreSends);
-    made.expected.copies =
-        perToken(&CrossValidation::Block::copies, made.inSample.copies, validated.moreCopies);
     const auto load = [&](const std::vector<std::vector<float>>& in, uint32_t places,
-                          const LoadGap& gap) {
+                          const LoadGap& gap, Spread FourFigures<Spread>::*figure) {
         std::vector<Range> ranges;
-        for (const std::vector<double>& weight : weights) {
-            auto weighed = draws;
-            for (std::vector<float>& draw : weighed)
-                for (uint32_t b = 0; b < count; ++b) draw[b] *= static_cast<float>(weight[all[b]]);
-            ranges.push_back(loadRange(loadSpread(in, places, weighed), gap, of, deviations));
-        }
+        for (size_t m = 0; m < weights.size(); ++m)
+            ranges.push_back(
+                replicas ? loadRange(figures[m].*figure, {}, of, deviations)
+                         : loadRange(loadSpread(in, places, drawn[m]), gap, of, deviations));
         return rangeOver(ranges);
     };
+    using Drawn = FourFigures<Spread>;
+    made.expected = {perToken(&CrossValidation::Block::sends, made.inSample.sends,
+                              validated.moreSends, &Drawn::sends),
+                     perToken(&CrossValidation::Block::copies, made.inSample.copies,
+                              validated.moreCopies, &Drawn::copies),
+                     load(seen.node, nodes, validated.node, &Drawn::nodeLoad),
+                     load(seen.gpu, gpus, validated.gpu, &Drawn::gpuLoad)};
+    if (count < kFewRanges) {  // these say nothing of how others differ
+        const auto experts = static_cast<double>(plan.shape.topK);
+        const auto upTo = [](Range& range, double least, double most) {
+            range = {range.mean, least, std::max(range.mean, most)};
+        };
+        upTo(made.expected.sends, 0, std::min(experts, nodes - 1.0));
+        upTo(made.expected.copies, 0, std::min<double>(experts, gpus));
+        upTo(made.expected.nodeLoad, 1, nodes);
+        upTo(made.expected.gpuLoad, 1, gpus);
+    }
     if (options.otherKinds) {
         using Figures = FourFigures<double>;
         made.expected = {rangeOverKinds(validated.left, &Figures::sends, 0),
@@ -409,10 +472,7 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
                          rangeOverKinds(validated.left, &Figures::nodeLoad, 1),
                          rangeOverKinds(validated.left, &Figures::gpuLoad, 1)};
         made.byKind = true;
-        return made;
     }
-    made.expected.nodeLoad = load(seen.node, nodes, validated.node);
-    made.expected.gpuLoad = load(seen.gpu, gpus, validated.gpu);
     return made;
 }
 

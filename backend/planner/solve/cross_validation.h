@@ -54,20 +54,22 @@ struct CrossValidation {
     std::vector<FourFigures<double>> left;  ///< [fold] of what was left out, by its plan
 };
 
-/// InvalidArgument as `make` and heldOut().
+/// FailedPrecondition when the recording is too small to leave a part of it out; otherwise as
+/// `make` and heldOut().
 [[nodiscard]] absl::StatusOr<CrossValidation> crossValidate(const RoutingView& view,
                                                             const PlanMaker& make,
                                                             const CrossValidationOptions& options);
 
 /// Predicts the scores of `plan`, made from all of `view` in the way that was validated, on as many
-/// requests like these. InvalidArgument as heldOut().
+/// requests like these; of fewer than kFewRanges blocks nothing but what is possible. Errors as
+/// heldOut().
 [[nodiscard]] absl::StatusOr<Forecast> forecastOf(const RoutingView& view, const Plan& plan,
                                                   const CrossValidation& validated,
                                                   const CrossValidationOptions& options);
 
 /// solveJoint(), first on folds at less effort, whose load gap is that of the plan from all of
 /// `view`; with its forecast. `homes.sends` and `.copies` are those of `joint`.
-/// InvalidArgument as solveJoint() and heldOut().
+/// Errors as solveJoint() and crossValidate().
 [[nodiscard]] absl::StatusOr<Plan> solveForecast(const RoutingView& view, const Topology& topology,
                                                  const JointOptions& joint,
                                                  const CrossValidationOptions& options);

@@ -90,18 +90,15 @@ uint32_t freedomOf(const RoutingView& view) {
     return freedomOf(tokens);
 }
 
-bool isOfOneDomain(const RoutingView& view) {
+DrawsOf drawsOf(const RoutingView& view, bool givenMixture) {
+    if (view.ranges.size() < kFewRanges) return DrawsOf::kTime;
     const auto domain = [&](const TokenRange& range) {
         return view.routing->requests()[range.request].domain;
     };
-    return std::ranges::all_of(view.ranges, [&](const TokenRange& range) {
+    const bool alike = std::ranges::all_of(view.ranges, [&](const TokenRange& range) {
         return domain(range) == domain(view.ranges[0]);
     });
-}
-
-DrawsOf drawsOf(const RoutingView& view, bool givenMixture) {
-    if (view.ranges.size() < kFewRanges) return DrawsOf::kTime;
-    return givenMixture || isOfOneDomain(view) ? DrawsOf::kMixture : DrawsOf::kLot;
+    return givenMixture || alike ? DrawsOf::kMixture : DrawsOf::kLot;
 }
 
 double sendsTooSmall(DrawsOf of) {

@@ -39,7 +39,6 @@ enum class DrawsOf {
     kMixture,  ///< requests of one domain, or so many of each
     kTime,     ///< stretches of time
 };
-[[nodiscard]] bool isOfOneDomain(const RoutingView& view);
 /// Those of `view`, whose requests are cut into stretches of time where they are few.
 [[nodiscard]] DrawsOf drawsOf(const RoutingView& view, bool givenMixture);
 

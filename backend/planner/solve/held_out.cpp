@@ -33,7 +33,7 @@ absl::StatusOr<Arrival> arrive(const RoutingView& view, const Plan& plan,
     made.plan = dispatchedBy(plan, router);
     made.scored = tailOf(long_, options.prefix);
     if (made.scored.tokens() == 0)
-        return absl::InvalidArgumentError("no request has a token after its prefix to score");
+        return absl::FailedPreconditionError("no request has a token after its prefix to score");
     std::vector<double> tokens;
     for (const TokenRange& range : made.scored.ranges)
         tokens.push_back(static_cast<double>(range.tokens));

@@ -46,7 +46,7 @@ struct HeldOut {
 /// Requests as they come: the first part of each says where it is served, under a cap on each
 /// node's scored tokens, with sends weighed as weighsLinks() says for the plan's objective, and the
 /// rest is to be measured. Requests of one token are left out. InvalidArgument when the recording
-/// does not fit the plan, or nothing is left to score.
+/// does not fit the plan, FailedPrecondition when nothing is left to score.
 [[nodiscard]] absl::StatusOr<Arrival> arrive(const RoutingView& view, const Plan& plan,
                                              const HeldOutOptions& options);
 
