@@ -33,7 +33,7 @@ class CheckpointFilesTest : public WholeJobTest {
 };
 
 TEST_F(CheckpointFilesTest, ARunGoesOnFromWhatWasExportedAndImportedAsFromItsCheckpoint) {
-    // How often it pays to compare hashes depends on the machine.
+    // The machine decides how often it pays to compare hashes.
     const std::string up = "up small.toml --shards 2 --set policies.parity_every_steps=1 ";
     ASSERT_EQ(ctl(up + "--steps 5 --db first.db").code, 0);
     const Ran out =
