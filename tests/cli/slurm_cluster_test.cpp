@@ -217,7 +217,9 @@ TEST_F(SlurmClusterTest, AJobLosesANodeGetsItBackIsDrainedAndEnds) {
     (void)shell("scontrol update NodeName=n2 State=RESUME");
     EXPECT_TRUE(advances(2)) << ctl("status").out;
     stopped(number);
-    EXPECT_EQ(shell("squeue --noheader").out, "") << "the node that took a place is given back";
+    // Slurm lists a job until all that it had started has ended.
+    EXPECT_TRUE(waitUntil([] { return shell("squeue --noheader").out.empty(); }))
+        << "the node that took a place is given back";
     EXPECT_THAT(output(), HasSubstr("slurm: n2 is down (Not responding): Cordon node n2"));
 }
 

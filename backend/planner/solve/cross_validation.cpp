@@ -16,8 +16,8 @@ namespace {
 
 constexpr uint32_t kGapDraws = 50;
 constexpr uint32_t kServedDraws = 16;
-/// A router that evens load out leaves of what a plan fits to its own requests next to nothing, so
-/// that loads differ by what requests do.
+/// The group of drawBlocks() where a router evens load out for what comes: a plan then fits the
+/// load of its own requests by next to nothing.
 constexpr uint32_t kGroupEvened = 2;
 constexpr uint64_t kMostServed = 20'000'000;  ///< choices of experts in these draws
 constexpr uint32_t kLeastServed = 8;          ///< tokens of a request in them, if it has so many
@@ -231,6 +231,8 @@ absl::StatusOr<FourFigures<Spread>> servedDraws(const Blocks& blocks, const Plan
         if (!served.ok()) return served.status();
         outcomes.push_back(served->outcome);
     }
+    if (outcomes.empty())
+        return absl::FailedPreconditionError("the recording has too little of these mixtures");
     const auto spread = [&](double Outcome::*figure) {
         Spread made;
         const auto count = static_cast<double>(outcomes.size());
