@@ -130,8 +130,8 @@ void LedgerProofTest::tamperings() {
             "the chain is broken at step " + step);
     noticed(forge([&](auto& db) {
                 auto body = std::get<model::StepCommitted>(one.body);
-                auto& members = body.record.contributors;
-                members.at(0).ranges.push_back(members.at(1).ranges.at(0));
+                const auto& later = std::get<model::StepCommitted>(next.body).record.contributors;
+                body.record.contributors.at(0).ranges.push_back(later.at(0).ranges.at(0));
                 setBody(db, one.seq, body);
             }),
             "samples of domain 0");
