@@ -103,6 +103,16 @@ CLI::Validator replicaNumber() {
         "");
 }
 
+CLI::Validator nodeName() {
+    return CLI::Validator(
+        [](const std::string& text) -> std::string {
+            if (model::isFileName(text)) return {};
+            return model::concat("expected ", model::kFileNameRule, ", found \"",
+                                 model::printable(text), "\"");
+        },
+        "");
+}
+
 ExitCode exitCodeOf(client::FailureCode code) {
     switch (code) {
         case client::FailureCode::kUnreachable:
@@ -124,16 +134,6 @@ ExitCode exitCodeOf(client::FailureCode code) {
             break;
     }
     return kRunFailed;
-}
-
-CLI::Validator nodeName() {
-    return CLI::Validator(
-        [](const std::string& text) -> std::string {
-            if (model::isFileName(text)) return {};
-            return model::concat("expected ", model::kFileNameRule, ", found \"",
-                                 model::printable(text), "\"");
-        },
-        "");
 }
 
 int fail(const Cli& cli, const client::Failure& failure) {

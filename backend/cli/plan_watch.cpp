@@ -53,7 +53,7 @@ class Watching {
                     return interrupts.count() == 0;
                 },
                 arguments_.once);
-            if (!status.ok() && looks_ > 0)
+            if (!status.ok() && wasThere_)
                 tellAway(status);
             else if (!status.ok())
                 return refusePlan(cli_, "Cannot watch " + arguments_.folder, status,
@@ -64,7 +64,7 @@ class Watching {
                 tell({{"event", "waiting"}, {"why", "nothing was read"}}, "nothing was read");
             if (arguments_.once) return kOk;
             if (status.ok()) away_.clear();
-            ++looks_;
+            wasThere_ = true;
             wait(interrupts);
             if (interrupts.count() > 0) {
                 tell({{"event", "stopped"}}, "stopped");
@@ -78,10 +78,6 @@ class Watching {
         ImportOptions options;
         options.model = watch_.plan().shape;
         return options;
-    }
-
-    static bool alike(const ModelShape& a, const ModelShape& b) {
-        return a.layers == b.layers && a.experts == b.experts && a.topK == b.topK;
     }
 
     static std::filesystem::file_time_type stampOf(const std::string& path) {
@@ -108,10 +104,10 @@ class Watching {
         const auto stamp = stampOf(arguments_.plan.plan);
         if (std::exchange(looked_, stamp) == stamp || stamp == inUse_) return;
         auto plan = readPlan(arguments_.plan.plan);
-        if (plan.ok() && !alike(plan->shape, watch_.plan().shape))
-            plan = absl::InvalidArgumentError(absl::StrCat(
-                arguments_.plan.plan, ": it is for another model (", plan->shape.layers,
-                " layers of ", plan->shape.experts, " experts, top ", plan->shape.topK, ")"));
+        if (plan.ok())
+            if (absl::Status fits = checkFit(*plan, watch_.plan().shape); !fits.ok())
+                plan = absl::InvalidArgumentError(
+                    absl::StrCat(arguments_.plan.plan, ": ", std::string(fits.message())));
         auto watch = plan.ok() ? ServingWatch::create(*std::move(plan), arguments_.watch)
                                : absl::StatusOr<ServingWatch>(plan.status());
         if (!watch.ok()) {
@@ -239,7 +235,7 @@ class Watching {
     ServingWatch watch_;
     RollingFolder folder_;
     std::filesystem::file_time_type inUse_, looked_;  ///< when the plan's file was written
-    uint64_t looks_ = 0;
+    bool wasThere_ = false;                           ///< the folder, once
     std::string away_;  ///< reason told that the folder cannot be read
 };
 

@@ -175,7 +175,7 @@ TEST_F(WatchVerb, watchesThePlanBeforeWhileTheFileIsAwayOrBroken) {
         std::ofstream(plan_) << "{";
         told("not JSON");
         fs::copy_file(other, plan_, fs::copy_options::overwrite_existing);
-        told("it is for another model (1 layers of 32 experts, top 2)");
+        told("the plan is for 1 layers of 32 experts");
         fs::rename(folder_, folder_ + ".away");
         told("nothing can be read");
         fs::rename(folder_ + ".away", folder_);

@@ -270,6 +270,7 @@ TEST_F(TwoNodes, OneThatDiesTogetherWithTheControllerIsLostForTheNext) {
     });
     awaitStep(step() + 3);
     finish();
+    expectNoTrace();
 }
 
 class InAStep : public CoordinatorLoss, public testing::WithParamInterface<Moment> {};

@@ -15,7 +15,8 @@ namespace bulkhead::planner {
 namespace {
 
 constexpr uint32_t kGapDraws = 50;
-constexpr uint32_t kServedDraws = 16;
+constexpr uint32_t kServedDraws =
+    18;  ///< so that each block has its turn, in groups of two or three
 /// The group of drawBlocks() where a router evens load out for what comes: a plan then fits the
 /// load of its own requests by next to nothing.
 constexpr uint32_t kGroupEvened = 2;
@@ -410,6 +411,15 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
                      loadSpread(seen.gpu, gpus, everything).mean};
     made.tokensPerExpert = static_cast<double>(whole.tokens()) * plan.shape.topK /
                            static_cast<double>(plan.shape.experts);
+    if (options.otherKinds) {
+        using Figures = FourFigures<double>;
+        made.expected = {rangeOverKinds(validated.left, &Figures::sends, 0),
+                         rangeOverKinds(validated.left, &Figures::copies, 0),
+                         rangeOverKinds(validated.left, &Figures::nodeLoad, 1),
+                         rangeOverKinds(validated.left, &Figures::gpuLoad, 1)};
+        made.byKind = true;
+        return made;
+    }
     std::vector<std::vector<std::vector<float>>> drawn;  // [mixture][draw][block of those in `all`]
     std::vector<FourFigures<Spread>> figures;            // [mixture], where there are replicas
     for (const std::vector<double>& weight : weights) {
@@ -466,14 +476,6 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
         upTo(made.expected.copies, 0, std::min<double>(experts, gpus));
         upTo(made.expected.nodeLoad, 1, nodes);
         upTo(made.expected.gpuLoad, 1, gpus);
-    }
-    if (options.otherKinds) {
-        using Figures = FourFigures<double>;
-        made.expected = {rangeOverKinds(validated.left, &Figures::sends, 0),
-                         rangeOverKinds(validated.left, &Figures::copies, 0),
-                         rangeOverKinds(validated.left, &Figures::nodeLoad, 1),
-                         rangeOverKinds(validated.left, &Figures::gpuLoad, 1)};
-        made.byKind = true;
     }
     return made;
 }
