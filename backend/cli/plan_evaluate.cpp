@@ -45,12 +45,8 @@ absl::StatusOr<Judged> judge(const Plan& plan, const Recording& recording,
         judged.load = *load;
         return judged;
     }
-    HeldOutOptions wanted{options.prefix, options.homeCap, 1, 0.02};
+    HeldOutOptions wanted = homesFor(plan.origin.objective, options.prefix, options.homeCap);
     if (!options.router.empty()) wanted.router = enumFromName<Router>(options.router);
-    if (plan.origin.objective == "copies") {
-        wanted.sends = 0;
-        wanted.copies = 1;
-    }
     const RoutingView whole = wholeOf(*recording.routing);
     auto held = heldOut(whole, plan, wanted);
     if (!held.ok()) return held.status();
@@ -203,8 +199,9 @@ int evaluatePlans(const Cli& cli, const PlanOptions& options) {
                                                      " has counts only, no requests to serve."),
                           "Leave --simulate out, or record routing token by token.");
     Judgements plans;
-    for (const std::string& path : {options.plan, options.against}) {
-        if (path.empty()) continue;
+    std::vector<std::string> paths{options.plan};
+    if (!options.against.empty()) paths.push_back(options.against);
+    for (const std::string& path : paths) {
         auto plan = readPlan(path);
         if (!plan.ok())
             return refusePlan(cli, "Cannot read the plan", plan.status(),

@@ -68,9 +68,8 @@ absl::StatusOr<Replanned> compared(const Plan& current, const RoutingView& view,
     if (!made.ok()) return made.status();
     Replanned out{*std::move(made), {}};
     out.made.plan.origin.objective = std::string(enumName(wanted.objective));
-    const bool copies = wanted.objective == Objective::kCopies;
     for (const auto& [name, plan] : {std::pair("in use", &current), {"after", &out.made.plan}}) {
-        auto point = measured(name, *plan, view, wanted, copies ? 0 : 1, copies ? 1 : 0.02);
+        auto point = measured(name, *plan, view, wanted);
         if (!point.ok()) return point.status();
         out.points.push_back(*std::move(point));
     }

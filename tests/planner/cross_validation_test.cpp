@@ -218,8 +218,9 @@ TEST(Forecast, rangesHoldMostOfWhatComesByLot) {
         held.add(plan->forecast, heldOut(comes, *plan, {}).value().outcome);
     }
     EXPECT_GE(held.sends, kTimes * 3 / 4);
-    EXPECT_GE(held.load, kTimes * 3 / 4);
-    EXPECT_GE(held.kept, kTimes * 3 / 4);
+    // Of kinds that differ this much load is told too high, never too low.
+    EXPECT_GE(held.load, kTimes * 2 / 3);
+    EXPECT_GE(held.kept, kTimes - 1);
 }
 
 TEST(Forecast, ofSoFewTokensSaysOnlyWhatIsPossible) {

@@ -215,6 +215,7 @@ TEST(Joint, usesTheLoadThatItMay) {
     JointOptions options;
     options.sends = 0;
     options.copies = 1;
+    options.mixtures = {recordedMixture(whole)};  // both halves have it
     double before = INFINITY;
     for (const double cap : {1.12, 1.15}) {
         options.loadCap = cap;

@@ -161,10 +161,9 @@ absl::StatusOr<ServingFigures> ServingWatch::figures() const {
     made.enough = came_ >= options_.window;
     const std::string& objective = plan_.origin.objective;
     if (routing_) {
-        HeldOutOptions wanted{plan_.origin.prefix > 0 ? plan_.origin.prefix : 0.3,
-                              plan_.origin.homeCap > 0 ? plan_.origin.homeCap : options_.homeCap,
-                              objective == "copies" ? 0.0 : 1.0,
-                              objective == "copies" ? 1.0 : 0.02};
+        const HeldOutOptions wanted =
+            homesFor(objective, plan_.origin.prefix > 0 ? plan_.origin.prefix : 0.3,
+                     plan_.origin.homeCap > 0 ? plan_.origin.homeCap : options_.homeCap);
         const auto held = heldOut(wholeOf(*routing_), plan_, wanted);
         if (!held.ok()) return held.status();
         made.tokens = routing_->tokens();

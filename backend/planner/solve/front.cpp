@@ -19,7 +19,8 @@ namespace {
 constexpr double kSideEffort = 0.3;  ///< for points that are there to compare with
 constexpr double kTighterCap = 0.07, kLooserCap = 0.15;
 constexpr double kLoadTolerance = 0.01;
-constexpr double kAlike = 0.005;  ///< figures so close, relative to the best, are equal
+constexpr double kShownLoad = 0.005;  ///< that a range ends above its cap and is said to
+constexpr double kAlike = 0.005;      ///< figures so close, relative to the best, are equal
 
 struct Wanted {
     std::string name;
@@ -88,20 +89,19 @@ class Watch {
     bool stopped_ = false;
 };
 
-/// Method by which a point's plan is made from some requests, and the weights that choose homes.
+/// Method by which a point's plan is made from some requests.
 struct Recipe {
     std::string name;
     PlanMaker make;
-    double sends = 1, copies = 0.02;
 };
 
-HeldOutOptions homesOf(const FrontOptions& options, const Recipe& recipe) {
-    return {options.joint.prefix, options.homeCap, recipe.sends, recipe.copies};
+HeldOutOptions homesOf(const FrontOptions& options) {
+    return homesFor(enumName(options.objective), options.joint.prefix, options.homeCap);
 }
 
-CrossValidationOptions validationOf(const FrontOptions& options, const Recipe& recipe) {
+CrossValidationOptions validationOf(const FrontOptions& options) {
     CrossValidationOptions made;
-    made.homes = homesOf(options, recipe);
+    made.homes = homesOf(options);
     made.seed = options.joint.seed;
     made.mixtures = options.joint.mixtures;
     made.otherKinds = options.joint.otherKinds;
@@ -135,15 +135,14 @@ Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOp
     how.loadGap = gap;
     how.goOn = [&watch] { return watch.goOn(); };
     if (told) how.onSearch = [&watch](double value) { watch.searched(value); };
-    return {wanted.name,
-            finished(
-                [how, &topology](const RoutingView& view) {
-                    auto plan = solveJoint(view, topology, how);
-                    if (plan.ok() && how.redundant > 0) partReplicas(*plan, countsOf(view));
-                    return plan;
-                },
-                options),
-            wanted.sends, wanted.copies};
+    return {wanted.name, finished(
+                             [how, &topology](const RoutingView& view) {
+                                 auto plan = solveJoint(view, topology, how);
+                                 if (plan.ok() && how.redundant > 0)
+                                     partReplicas(*plan, countsOf(view));
+                                 return plan;
+                             },
+                             options)};
 }
 
 /// Of every point, linear last; `effort`: part of the usual one of a joint search.
@@ -157,20 +156,18 @@ std::vector<Recipe> recipes(const Topology& topology, const FrontOptions& option
     std::vector<std::string> baselines{joint ? "balance" : options.algorithm};
     if (options.algorithm != "linear") baselines.push_back("linear");
     for (const std::string& name : baselines)
-        made.push_back({name,
-                        finished(
-                            [name, &topology, &options](const RoutingView& view) {
-                                return baselinePlan(name, view, topology, options.joint.redundant);
-                            },
-                            options),
-                        1, 0.02});
+        made.push_back({name, finished(
+                                  [name, &topology, &options](const RoutingView& view) {
+                                      return baselinePlan(name, view, topology,
+                                                          options.joint.redundant);
+                                  },
+                                  options)});
     return made;
 }
 
 absl::Status addForecast(FrontPoint& point, const RoutingView& view,
-                         const CrossValidation& validated, const FrontOptions& options,
-                         const Recipe& recipe) {
-    auto forecast = forecastOf(view, point.plan, validated, validationOf(options, recipe));
+                         const CrossValidation& validated, const FrontOptions& options) {
+    auto forecast = forecastOf(view, point.plan, validated, validationOf(options));
     if (forecast.ok()) point.plan.forecast = *std::move(forecast);
     return forecast.status();
 }
@@ -178,12 +175,11 @@ absl::Status addForecast(FrontPoint& point, const RoutingView& view,
 /// Fills in FrontPoint::loadEnd. `validated`: of the first; what gap it found between resampling
 /// and requests left out counts for all.
 absl::Status addLoadEnds(std::vector<FrontPoint>& points, const RoutingView& view,
-                         const CrossValidation& validated, const FrontOptions& options,
-                         const Recipe& first) {
+                         const CrossValidation& validated, const FrontOptions& options) {
     for (FrontPoint& point : points) {
         point.loadEnd = point.outcome.nodeLoadMaxOverMean;
         if (point.plan.origin.algorithm != "joint" || options.joint.otherKinds) continue;
-        const auto forecast = forecastOf(view, point.plan, validated, validationOf(options, first));
+        const auto forecast = forecastOf(view, point.plan, validated, validationOf(options));
         if (!forecast.ok()) return forecast.status();
         point.loadEnd = forecast->expected.nodeLoad.high;
     }
@@ -319,13 +315,13 @@ double figureOf(const FrontPoint& point, Objective objective) {
 }
 
 absl::StatusOr<FrontPoint> measured(std::string name, Plan plan, const RoutingView& view,
-                                    const FrontOptions& options, double sends, double copies) {
+                                    const FrontOptions& options) {
     const CopyBytes bytes = copyBytes(plan.shape);
     if (plan.origin.bytesPerCopy <= 0) {
         plan.origin.bytesPerCopy = bytes.bytes;
         plan.origin.bytesAssumed = bytes.assumed;
     }
-    auto held = heldOut(view, plan, homesOf(options, {"", nullptr, sends, copies}));
+    auto held = heldOut(view, plan, homesOf(options));
     if (!held.ok()) return held.status();
     StepModel step = options.step;
     step.bytesPerCopy = plan.origin.bytesPerCopy;
@@ -354,7 +350,7 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
             watch.made();
             return recipe.make(others);
         };
-        return crossValidate(view, counted, validationOf(options, recipe));
+        return crossValidate(view, counted, validationOf(options));
     };
     const std::vector<Recipe> folds =
         recipes(topology, options, kFoldEffort, options.joint.loadGap, watch);
@@ -371,15 +367,13 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
         watch.enter(recipe.name);
         auto plan = recipe.make(view);
         if (!plan.ok()) return plan.status();
-        auto point =
-            measured(recipe.name, *std::move(plan), view, options, recipe.sends, recipe.copies);
+        auto point = measured(recipe.name, *std::move(plan), view, options);
         if (!point.ok()) return point.status();
         watch.made();
         watch.found(figureOf(*point, options.objective));
         front.points.push_back(*std::move(point));
     }
-    if (auto status = addForecast(front.points[0], view, *validated, options, whole[0]);
-        !status.ok())
+    if (auto status = addForecast(front.points[0], view, *validated, options); !status.ok())
         return status;
     for (FrontPoint& point : front.points)
         point.onFront =
@@ -389,7 +383,7 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
         options.joint.redundant > 0 || !joint
             ? options.joint.loadCap
             : leastNodeLoad(countsOf(view), topology.nodes(), options.joint.loadCap);
-    if (auto status = addLoadEnds(front.points, view, *validated, options, whole[0]); !status.ok())
+    if (auto status = addLoadEnds(front.points, view, *validated, options); !status.ok())
         return status;
     const Choice choice(front.points, options, least,
                         fadingOf(front.points[0].plan.forecast, options.objective));
@@ -397,9 +391,7 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
     if (const size_t chosen = front.recommended; chosen != 0) {
         const auto its = folded(folds[recipeOf[chosen]]);
         if (!its.ok()) return its.status();
-        if (auto status =
-                addForecast(front.points[chosen], view, *its, options, whole[recipeOf[chosen]]);
-            !status.ok())
+        if (auto status = addForecast(front.points[chosen], view, *its, options); !status.ok())
             return status;
     }
     front.stopped = watch.stopped();
@@ -407,10 +399,10 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
     const Forecast& forecast = front.points[front.recommended].plan.forecast;
     front.reason = choice.reason(fadingOf(forecast, options.objective));
     if (front.stopped) front.reason += "; stopped before the search was through";
-    if (capped(options) && least > options.joint.loadCap + kLoadTolerance)
+    if (least > options.joint.loadCap + kLoadTolerance)
         front.reason +=
             absl::StrFormat("; no placement without redundant experts has less than %.2f", least);
-    else if (capped(options) && forecast.expected.nodeLoad.high > least + kLoadTolerance)
+    else if (forecast.expected.nodeLoad.high > least + kShownLoad)
         front.reason += absl::StrFormat(
             "; a cap of %.2f is not kept by the whole range of its node load, which ends at %.3f",
             options.joint.loadCap, forecast.expected.nodeLoad.high);

@@ -84,8 +84,7 @@ struct Front {
 /// A plan's figures for such a front. InvalidArgument as heldOut.
 [[nodiscard]] absl::StatusOr<FrontPoint> measured(std::string name, Plan plan,
                                                   const RoutingView& view,
-                                                  const FrontOptions& options, double sends,
-                                                  double copies);
+                                                  const FrontOptions& options);
 
 /// Returns the figure of a point that `objective` minimises.
 [[nodiscard]] double figureOf(const FrontPoint& point, Objective objective);

@@ -17,6 +17,11 @@ bool weighsLinks(std::string_view objective) {
     return objective == "bytes" || objective == "latency";
 }
 
+HeldOutOptions homesFor(std::string_view objective, double prefix, double homeCap) {
+    const bool copies = objective == "copies";
+    return {prefix, homeCap, copies ? 0.0 : 1.0, copies ? 1.0 : 0.02};
+}
+
 absl::StatusOr<Arrival> arrive(const RoutingView& view, const Plan& plan,
                                const HeldOutOptions& options) {
     const ModelShape& shape = view.routing->shape();

@@ -22,6 +22,10 @@ struct HeldOutOptions {
     std::optional<Router> router = std::nullopt;  ///< instead of the one that the plan is made for
 };
 
+/// Homes as a server chooses them with a plan made for `objective` (PlanOrigin::objective): those
+/// with the fewest sends or, for copies, with the fewest copies.
+[[nodiscard]] HeldOutOptions homesFor(std::string_view objective, double prefix, double homeCap);
+
 /// Requests that came to a server with the plan.
 struct Arrival {
     RoutingView scored;  ///< the rest of each request, behind the prefix that homes are chosen from

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <span>
@@ -31,11 +32,20 @@ constexpr uint32_t kRounds = 5, kRoundsOfMany = 3;
 /// Short rounds more, as long as the load that the forecast will say is above the cap.
 constexpr uint32_t kMostRepairs = 6;
 constexpr double kRepairLength = 0.5, kHotRepair = 0.03, kCapTolerance = 0.001;
+constexpr double kAboveCap = 0.01;      ///< of the upper end: not worth a dearer search
 constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay below
 /// With replicas the router evens out what new requests bring (TokenRouter): it gets part of the
 /// load above the mean, and on each node some that can be served elsewhere.
 constexpr double kTighter = 0.5, kFree = 0.12;
 constexpr uint32_t kScenarios = 3 * kGroupOfEquals, kScenariosOfMixture = kGroupOfEquals;
+/// Where requests come by lot, parts of so many kinds are varied by so many deviations.
+constexpr size_t kMostSwayed = 6;
+constexpr double kSway = 2;
+/// Price of load, in that of the first searches, at which a cap is tried that they did not keep
+/// where the mixture of kinds is luck.
+constexpr double kDearer = 4, kMostForCap = 0.15;  ///< and what of the objective it may cost
+/// Either makes a plan for its own requests alone where they are fewer (freedomOf).
+constexpr uint32_t kLeastFreedom = 8;
 /// Found on ESFT's tasks, each left out of the others (bench/planner): of requests alone, the load
 /// above the mean that each may bring to a node, as a part of what is allowed of all, and the price
 /// of more, in those of a plan for what was recorded, for one domain.
@@ -53,11 +63,17 @@ uint32_t domainsIn(const RoutingView& view) {
     return static_cast<uint32_t>(std::max<size_t>(met.size(), 1));
 }
 
+/// The mixture of domains is no matter of luck.
+bool givenMixture(const JointOptions& options) {
+    return !options.mixtures.empty() || options.otherKinds;
+}
+
 class JointSearch {
   public:
-    /// `number`: of several, each of which begins elsewhere.
+    /// `number`: of several, each of which begins elsewhere; where requests come by lot, all but
+    /// the first vary their mixture. `price`: of load above the cap, in the usual one.
     JointSearch(const RoutingView& view, const Topology& topology, const JointOptions& options,
-                std::vector<uint32_t> firstSlot, uint32_t number)
+                std::vector<uint32_t> firstSlot, uint32_t number, double price = 1)
         : view_(view),
           topology_(topology),
           options_(options),
@@ -72,7 +88,8 @@ class JointSearch {
         scored_ = tails.ranges.empty() ? view : tails;
         sample_ = sampleOf(scored_, options.sampleTokens);
         counts_ = countsOf(scored_);
-        givenMixture_ = !options.mixtures.empty() || options.otherKinds;
+        givenMixture_ = givenMixture(options);
+        sways_ = number > 0 && drawsOf(view, givenMixture_) == DrawsOf::kLot;
         ranges_ = byKind(scored_, givenMixture_);
         for (const Mixture& mixture : options.mixtures)
             weights_.push_back(weightsOf(scored_, mixture));
@@ -80,7 +97,7 @@ class JointSearch {
         goal_.sends = options.sends;
         goal_.copies = options.copies;
         goal_.loadCap = options.loadCap;
-        goal_.loadWeight = options.sends + options.copies;
+        goal_.loadWeight = price * (options.sends + options.copies);
         if (options.otherKinds) {
             goal_.loadCap = 1 + kTighterAlone * (options.loadCap - 1);
             goal_.loadWeight *= kPriceOfOneDomain / domainsIn(view);
@@ -218,8 +235,8 @@ class JointSearch {
     }
 
     /// Loads that new requests may bring: requests drawn anew, as expectedNodeLoad() does. A search
-    /// that knows them keeps apart what is busy at the same time. Also where requests come by lot
-    /// draws keep the mixture: so few that do not make a plan that holds for them alone.
+    /// that knows them keeps apart what is busy at the same time. The mixture is varied kind by
+    /// kind: so few draws by lot would make a plan that holds for them alone.
     void drawScenarios() {
         if (options_.redundant > 0 || (!fewRequests() && !options_.otherKinds)) return;
         std::vector<uint32_t> kinds;
@@ -229,6 +246,7 @@ class JointSearch {
                                : options_.otherKinds ? kGroupOfEquals
                                                      : kScenarios;
         auto draws = drawBlocks(kinds, kGroupOfEquals, drawn, options_.seed ^ 0x7363656Eull);
+        if (sways_ && freedomOf(view_) >= kLeastFreedom) sway(draws, kinds);
         const auto all = static_cast<uint32_t>(kinds.size());
         const uint32_t alone = options_.otherKinds ? std::min(all, kMostAlone) : 0;
         for (uint32_t i = 0; i < alone; ++i)
@@ -270,6 +288,28 @@ class JointSearch {
                     floor_[layer] += leastNodeLoad({load.begin(), load.end()}, nodes_) / scenarios;
             }
         }
+    }
+
+    /// All but the first of `draws` get more or fewer of one kind, each kind in turn: as many as
+    /// the mixture of as many other requests may be off by.
+    static void sway(std::vector<std::vector<float>>& draws, const std::vector<uint32_t>& kinds) {
+        std::map<uint32_t, double> blocks;
+        for (uint32_t kind : kinds) blocks[kind] += 1;
+        if (blocks.size() < 2 || blocks.size() > kMostSwayed) return;
+        std::vector<std::vector<float>> made{draws[0]};
+        const auto count = static_cast<double>(kinds.size());
+        for (const auto& [kind, of] : blocks)
+            for (double side : {-1.0, 1.0}) {
+                const double part = of / count;
+                const double off = kSway * std::sqrt(2 * part * (1 - part) / count);
+                const double other = std::clamp(part + side * off, 0.01, 0.99);
+                made.push_back(draws[made.size() % draws.size()]);
+                for (size_t b = 0; b < kinds.size(); ++b)
+                    made.back()[b] *= static_cast<float>(
+                        kinds[b] == kind ? other / part : (1 - other) / (1 - part));
+            }
+        while (made.size() < draws.size()) made.push_back(draws[made.size()]);
+        draws = std::move(made);
     }
 
     void toUnits(LayerProblem& p) const {
@@ -447,7 +487,7 @@ class JointSearch {
     std::vector<double> linkCosts_;  ///< empty: all alike
     RoutingView scored_;
     TokenSample sample_;
-    bool givenMixture_ = false;
+    bool givenMixture_ = false, sways_ = false;
     ByKind ranges_;                             ///< of scored_
     std::vector<std::vector<double>> weights_;  ///< [mixture][range of scored_]
     Counts counts_;
@@ -547,20 +587,29 @@ absl::StatusOr<Plan> solveJoint(const RoutingView& view, const Topology& topolog
         how.redundant = redundant;
         const uint32_t count = JointSearch::searches(view, how);
         how.effort /= count;
+        const auto goOn = [&] { return !options.goOn || options.goOn(); };
         Plan best;
-        double least = INFINITY;
-        for (uint32_t i = 0; i < count && (i == 0 || !options.goOn || options.goOn()); ++i) {
+        double least = INFINITY, above = 0;
+        for (uint32_t i = 0; i < count && (i == 0 || goOn()); ++i) {
             JointSearch search(view, topology, how, *firstSlot, i);
             Plan plan = search.solve();
-            if (count == 1) return plan;
+            const double over = search.above();
             // A send is worth about as much as load that is higher by one mean.
-            const double value = cost(view, plan, how) + (how.sends + how.copies) * search.above();
-            if (options.onSearch) options.onSearch(value);
+            const double value =
+                count > 1 ? cost(view, plan, how) + (how.sends + how.copies) * over : 0;
+            if (count > 1 && options.onSearch) options.onSearch(value);
             if (value >= least && i > 0) continue;
             least = value;
+            above = over;
             best = std::move(plan);
         }
-        return best;
+        const bool byLot = drawsOf(view, givenMixture(options)) == DrawsOf::kLot;
+        if (above <= kAboveCap || !byLot || freedomOf(view) < kLeastFreedom || !goOn()) return best;
+        JointSearch dearer(view, topology, how, *firstSlot, count, kDearer);
+        Plan plan = dearer.solve();
+        const bool pays = dearer.above() <= kAboveCap &&
+                          cost(view, plan, how) <= (1 + kMostForCap) * cost(view, best, how);
+        return pays ? plan : best;
     };
     const bool choice = options.redundant > 0 && options.router != Router::kTokenAware &&
                         !options.keepGroups && shape.experts % topology.nodes() == 0;

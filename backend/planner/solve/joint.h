@@ -26,7 +26,8 @@ struct JointOptions {
     Router router = Router::kTokenAware;
     /// Node load max/mean to be kept on requests not seen: by the upper end of a range that holds
     /// `confidence` of what comes. The search aims lower by what sampling requests adds to its load
-    /// (estimated by resampling the requests it has) and by `loadGap` beside that (loadRange).
+    /// (estimated by resampling the requests it has) and by `loadGap` beside that (loadRange). Where
+    /// requests come by lot it pays up to 15 % of what it minimises for the cap.
     double loadCap = 1.15;
     double confidence = 0.9;  ///< more than 0, less than 1
     LoadGap loadGap;
