@@ -54,7 +54,15 @@ int main(int argc, char** argv) {
     static __gnu_cxx::stdio_sync_filebuf<char> through(stdout);
     std::cout.rdbuf(&through);
     bulkhead::proto::keepGrpc();
-    const int code = bulkhead::cli::run(argc, argv);
+    int code = bulkhead::cli::run(argc, argv);
+    const bool whole = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    if (!whole && code == bulkhead::cli::kOk) {
+        std::fputs(
+            "Cannot write standard output: what was printed is not whole. Make room where it "
+            "goes, or name another file.\n",
+            stderr);
+        code = bulkhead::cli::kInvalid;
+    }
     std::fflush(nullptr);
     ::_exit(code);
 }

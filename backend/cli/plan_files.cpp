@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cli/plan_files.h"
 
+#include <filesystem>
+
 #include "backend/common/file_system.h"
 #include "backend/common/output_file.h"
 #include "backend/planner/export/recording_lines.h"
@@ -77,9 +79,9 @@ absl::StatusOr<Topology> chosenTopology(const PlanOptions& options) {
         if (auto status = checkTopology(made); !status.ok()) return status;
         return made;
     }
-    if (options.topology.find('.') == std::string::npos &&
-        options.topology.find('/') == std::string::npos)
-        return presetTopology(options.topology);
+    auto preset = presetTopology(options.topology);
+    const bool named = options.topology.find_first_of("./") == std::string::npos;
+    if (preset.ok() || (named && !std::filesystem::exists(options.topology))) return preset;
     auto text = readAtMost(options.topology, kMostTopologyBytes);
     if (!text.ok()) return text.status();
     return parseTopology(*text, options.topology);

@@ -92,6 +92,14 @@ client::Failure planFailure(std::string title, const absl::Status& status) {
                         std::move(title), std::string(status.message()));
 }
 
+absl::Status checkNotRead(const std::string& out, const RoutingArguments& arguments) {
+    std::error_code none;
+    for (const std::string& given : arguments.routing)
+        if (const std::string path = split(given).second; fs::equivalent(out, path, none))
+            return absl::InvalidArgumentError(path + " is the recording to be read");
+    return absl::OkStatus();
+}
+
 client::Result<planner::Recording> readRouting(const RoutingArguments& arguments) {
     planner::ImportOptions options;
     options.modelName = arguments.part;

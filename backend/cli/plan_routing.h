@@ -25,6 +25,9 @@ struct RoutingArguments {
 /// --routing, --model, --part.
 void addRoutingOptions(CLI::App& verb, RoutingArguments& arguments);
 
+/// InvalidArgument when a file that is to be written is one of them.
+absl::Status checkNotRead(const std::string& out, const RoutingArguments& arguments);
+
 /// Reads and joins them.
 client::Result<planner::Recording> readRouting(const RoutingArguments& arguments);
 

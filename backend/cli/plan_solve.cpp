@@ -212,6 +212,8 @@ class SolveProgress {
 };
 
 int solve(const Cli& cli, const PlanOptions& options) {
+    if (auto status = checkNotRead(options.out, options.recording); !status.ok())
+        return refuseOut(cli, status);
     if (auto status = checkOut(options.out); !status.ok()) return refuseOut(cli, status);
     auto recording = readOrDrawTokens(options);
     if (!recording.ok()) return fail(cli, recording.failure());

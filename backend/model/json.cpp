@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/model/json.h"
 
-#include <array>
+#include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "backend/model/names.h"
 
@@ -88,29 +89,63 @@ std::string dumpJson(const Json& json) {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+namespace {
+
+/// Looks a text over before it is read. (The parser's own callback looks at every value of an array
+/// again after each object in it.)
+class LookOver : public nlohmann::json_sax<Json> {
+  public:
+    bool tooDeep() const { return tooDeep_; }
+    const std::string& twice() const { return twice_; }
+
+    bool null() override { return true; }
+    bool boolean(bool) override { return true; }
+    bool number_integer(number_integer_t) override { return true; }
+    bool number_unsigned(number_unsigned_t) override { return true; }
+    bool number_float(number_float_t, const string_t&) override { return true; }
+    bool string(string_t&) override { return true; }
+    bool binary(binary_t&) override { return true; }
+    bool start_object(size_t) override { return enter(); }
+    bool start_array(size_t) override { return enter(); }
+    bool end_object() override { return leave(); }
+    bool end_array() override { return leave(); }
+    bool key(string_t& key) override {
+        if (!keys_.back().insert(key).second) twice_ = key;
+        return true;
+    }
+    bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+        return false;  // Json::parse() finds it again
+    }
+
+  private:
+    /// Deep nesting would cost memory for nothing: no message of ours is deeper than a dozen.
+    static constexpr size_t kDeepest = 64;
+    bool enter() {
+        keys_.emplace_back();
+        tooDeep_ = keys_.size() > kDeepest + 1;
+        return !tooDeep_;
+    }
+    bool leave() {
+        keys_.pop_back();
+        return true;
+    }
+
+    std::vector<std::unordered_set<std::string>> keys_;  ///< of what is open
+    bool tooDeep_ = false;
+    std::string twice_;
+};
+
+}  // namespace
+
 absl::StatusOr<Json> parseJson(std::string_view text) {
-    // Deep nesting would cost memory for nothing: no message of ours is deeper than a dozen.
-    constexpr int kDeepest = 64;
-    bool tooDeep = false;
-    std::string twice;
-    // These are the keys of the object that is open at each depth.
-    std::array<std::unordered_set<std::string>, kDeepest + 2> keys;
     try {
-        Json json = Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) {
-            tooDeep = tooDeep || depth > kDeepest;
-            if (tooDeep) return false;
-            const auto at = static_cast<size_t>(depth);
-            if (event == Json::parse_event_t::object_start) keys[at + 1].clear();
-            if (event == Json::parse_event_t::key)
-                if (const auto& key = parsed.get_ref<const std::string&>();
-                    !keys[at].insert(key).second)
-                    twice = key;
-            return true;
-        });
-        if (tooDeep) return absl::InvalidArgumentError("not JSON of ours: nested too deep");
-        if (!twice.empty())
+        LookOver over;
+        (void)Json::sax_parse(text, &over);
+        if (over.tooDeep()) return absl::InvalidArgumentError("not JSON of ours: nested too deep");
+        Json json = Json::parse(text);
+        if (!over.twice().empty())
             return absl::InvalidArgumentError(
-                concat("the key \"", shortened(twice, 60), "\" is there twice"));
+                concat("the key \"", shortened(over.twice(), 60), "\" is there twice"));
         return json;
     } catch (const Json::parse_error& e) {
         return absl::InvalidArgumentError(concat("not JSON: error at byte ", e.byte));

@@ -600,6 +600,32 @@ TEST_F(SolveVerbs, pinnedAndForbiddenExpertsAreWhereTheyMayBe) {
     EXPECT_THAT(said.err, HasSubstr("LAYER:EXPERT=gpuN"));
 }
 
+TEST_F(SolveVerbs, aFileOfATopologyNeedsNoExtension) {
+    const std::string hall = "plan_verbs_hall_" + std::to_string(::getpid());
+    std::ofstream(hall) << "[[level]]\nname = \"host\"\ncount = 2\ngigabytes_per_second = "
+                           "450\nmicroseconds = 2\n[[level]]\nname = \"network\"\ncount = "
+                           "2\ngigabytes_per_second = 50\nmicroseconds = 6\n";
+    const Said said = typePlan(
+        {"solve", "--routing", routing_, "--topology", hall, "--effort", "0.1", "--out", plan_});
+    fs::remove(hall);
+    EXPECT_EQ(said.code, kOk) << said.err;
+}
+
+TEST_F(SolveVerbs, theRecordingIsNotWrittenOver) {
+    const auto size = fs::file_size(routing_);
+    const Said said =
+        typePlan({"solve", "--routing", "chat=" + routing_, "--nodes", "2", "--out", routing_});
+    EXPECT_EQ(said.code, kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("is the recording to be read"));
+    EXPECT_EQ(fs::file_size(routing_), size);
+}
+
+TEST_F(SolveVerbs, anEmptyNameOfAPlanIsRefused) {
+    const Said said = typePlan({"evaluate", "--plan", "", "--routing", routing_});
+    EXPECT_NE(said.code, kOk);
+    EXPECT_THAT(said.err, HasSubstr("Cannot read the plan"));
+}
+
 TEST_F(SolveVerbs, refusalsNameWhatIsWrong) {
     Said said = typePlan({"solve", "--routing", dir_ + "/none", "--nodes", "2"});
     EXPECT_NE(said.code, cli::kOk);

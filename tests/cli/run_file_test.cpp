@@ -87,6 +87,13 @@ TEST_F(RunFileTest, TheCtlReadsAFileWithoutADaemon) {
     EXPECT_EQ(ledger.out, "7\n");
 }
 
+TEST_F(RunFileTest, WhatStandardOutputDoesNotTakeIsAnError) {
+    writeRun(dir_ + "/run.db", madeUpRun(7), clock_);
+    const Ran ran = shell("(" + kCtl + "runs -f " + dir_ + "/run.db >/dev/full) 2>&1");
+    EXPECT_EQ(ran.code, 6) << ran.out;
+    EXPECT_THAT(ran.out, HasSubstr("Cannot write standard output"));
+}
+
 TEST_F(RunFileTest, AFileThatIsNoHistoryIsSaidInOneLine) {
     std::ofstream(dir_ + "/notes.txt") << "this is no database, it is a text of some length\n";
     const Ran ran = shellBoth(kCtl + "runs -f " + dir_ + "/notes.txt");

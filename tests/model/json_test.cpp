@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <ctime>
 
 #include <limits>
 
@@ -93,6 +94,18 @@ TEST(Json, refusesAKeyThatStandsTwiceInOneObject) {
     EXPECT_THAT(errorOf(R"({"body":{"type":"run_finished","ok":true,"ok":false}})"),
                 HasSubstr("\"ok\" is there twice"));
     EXPECT_TRUE(parseJson(R"([{"a":{"b":1}},{"a":{"b":1},"b":2}])").ok());
+}
+
+TEST(Json, readsManyObjectsInTimeThatGrowsAsTheirNumber) {
+    const auto seconds = [](size_t objects) {
+        std::string text = "[{\"a\":1}";
+        for (size_t i = 1; i < objects; ++i) text += ",{\"a\":1}";
+        const std::clock_t begin = std::clock();
+        EXPECT_EQ(parseJson(text + "]")->size(), objects);
+        return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    };
+    const double few = seconds(10'000);
+    EXPECT_LT(seconds(100'000), 40 * few + 0.1);  // a hundred times as long if it were quadratic
 }
 
 TEST(Json, refusesHostileText) {
