@@ -185,7 +185,9 @@ std::string promiseText(const std::string& name, const Judged& judged) {
     look("node load", e.nodeLoad, judged.load.nodeLoadMaxOverMean);
     look("GPU load", e.gpuLoad, judged.load.gpuLoadMaxOverMean);
     return absl::StrCat(
-        name, " promised of requests not seen, 5 to 95 % in parentheses: ", forecastText(it), "; ",
+        name, " promised of ",
+        it.byKind ? "kinds of requests that were not recorded" : "requests not seen",
+        ", 5 to 95 % in parentheses: ", forecastText(it), "; ",
         outside.empty() ? "all found inside" : "found outside: " + outside, "\n");
 }
 
