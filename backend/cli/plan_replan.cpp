@@ -50,7 +50,7 @@ ReplanOptions optionsFor(const PlanOptions& options, const FrontOptions& wanted,
 absl::StatusOr<Forecast> forecastFor(const Plan& current, const Plan& made, const RoutingView& view,
                                      const FrontOptions& wanted, const ReplanOptions& how) {
     CrossValidationOptions options;
-    options.homes = {wanted.joint.prefix, wanted.homeCap, how.sends, how.copies};
+    options.homes = homesFor(enumName(wanted.objective), wanted.joint.prefix, wanted.homeCap);
     options.seed = how.seed;
     const auto again = [&](const RoutingView& others) -> absl::StatusOr<Plan> {
         auto plan = replan(current, others, how);

@@ -3,8 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <ctime>
 
+#include <ctime>
 #include <limits>
 
 #include "backend/model/event.h"

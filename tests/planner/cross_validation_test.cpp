@@ -218,7 +218,7 @@ TEST(Forecast, rangesHoldMostOfWhatComesByLot) {
         held.add(plan->forecast, heldOut(comes, *plan, {}).value().outcome);
     }
     EXPECT_GE(held.sends, kTimes * 3 / 4);
-    // Of kinds that differ this much load is told too high, never too low.
+    // Load is told too high where kinds differ this much (1.09 where 1.045 comes).
     EXPECT_GE(held.load, kTimes * 2 / 3);
     EXPECT_GE(held.kept, kTimes - 1);
 }

@@ -38,7 +38,7 @@ constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay
 /// load above the mean, and on each node some that can be served elsewhere.
 constexpr double kTighter = 0.5, kFree = 0.12;
 constexpr uint32_t kScenarios = 3 * kGroupOfEquals, kScenariosOfMixture = kGroupOfEquals;
-/// Where requests come by lot, parts of so many kinds are varied by so many deviations.
+/// A search varies the parts of so many kinds at most by so many deviations (sway).
 constexpr size_t kMostSwayed = 6;
 constexpr double kSway = 2;
 /// Price of load, in that of the first searches, at which a cap is tried that they did not keep
