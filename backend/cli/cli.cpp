@@ -146,7 +146,10 @@ int run(int argc, const char* const* argv) {
     Cli cli;
     CLI::App app{"Every verb of the Bulkhead console, for terminals and scripts.", "bulkheadctl"};
     app.set_version_flag("--version", std::string(BULKHEAD_VERSION));
-    app.add_option("-t,--target", cli.target, "daemon: unix:/path or host:port")
+    app.add_option(
+           "-t,--target", cli.target,
+           "daemon: unix:/path or host:port; or ip:port of each controller that may lead, with "
+           "commas between")
         ->envname("BULKHEAD_TARGET");
     app.add_option("--token-file", cli.tokenFile, "token for a daemon on TCP")
         ->envname("BULKHEAD_TOKEN_FILE");

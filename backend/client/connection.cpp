@@ -17,6 +17,7 @@
 #include <random>
 
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "backend/access/certificates.h"
 #include "backend/proto/convert.h"
 #include "backend/proto/grpc_log.h"
@@ -29,6 +30,8 @@ constexpr int kFirstBackoffMs = 200;
 constexpr int kMaxBackoffMs = 1000;
 /// A daemon on a busy machine may take a while to say the first word.
 constexpr int kConnectMs = 10'000;
+/// One of several: another may be the one that answers.
+constexpr int kConnectOfListMs = 1000;
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveAnswerMs = 5000;
 constexpr int kMaxMessageBytes = 256 << 20;
@@ -68,6 +71,17 @@ Result<std::string> readToken(const std::string& file) {
     return token;
 }
 
+/// AF_INET or AF_INET6 of "ip:port"; 0: its host is a name.
+int familyOf(const std::string& target) {
+    const std::string host = target.substr(0, target.rfind(':'));
+    in6_addr any{};
+    if (::inet_pton(AF_INET, host.c_str(), &any) == 1) return AF_INET;
+    const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    return brackets && ::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &any) == 1
+               ? AF_INET6
+               : 0;
+}
+
 /// Empty when the target can be dialled, else what is wrong with it.
 std::string wrongWithTarget(const std::string& target) {
     if (target.rfind("unix:", 0) == 0) {
@@ -76,6 +90,16 @@ std::string wrongWithTarget(const std::string& target) {
         if (path.size() >= 108) return "is longer than a socket's path may be (107 bytes)";
         if (path.find(',') != path.npos)
             return "has a comma, at which gRPC ends a socket's path; choose a folder without one";
+        return "";
+    }
+    const std::vector<std::string> each = absl::StrSplit(target, ',');
+    if (each.size() > 1) {
+        for (const std::string& one : each) {
+            if (std::string wrong = wrongWithTarget(one); !wrong.empty()) return wrong;
+            if (familyOf(one) == 0 || familyOf(one) != familyOf(each[0]))
+                return "lists controllers by other than IP addresses of one kind; a name that has "
+                       "several addresses needs no list";
+        }
         return "";
     }
     const size_t colon = target.rfind(':');
@@ -87,13 +111,25 @@ std::string wrongWithTarget(const std::string& target) {
     return "";
 }
 
-/// gRPC reads a socket's path as a part of a URI.
+bool isList(const std::string& target) {
+    return target.rfind("unix:", 0) != 0 && target.find(',') != target.npos;
+}
+
+/// gRPC reads a socket's path as a part of a URI, and tries what a list has in its order.
 std::string dialled(const std::string& target) {
+    if (isList(target))
+        return (familyOf(target.substr(0, target.find(','))) == AF_INET ? "ipv4:" : "ipv6:") +
+               target;
     if (target.rfind("unix:", 0) != 0) return target;
     return absl::StrReplaceAll(target, {{"%", "%25"}, {"?", "%3F"}, {"#", "%23"}});
 }
 
 bool isOfThisMachine(const std::string& target) {
+    if (isList(target)) {
+        const size_t comma = target.find(',');
+        return isOfThisMachine(target.substr(0, comma)) &&
+               isOfThisMachine(target.substr(comma + 1));
+    }
     const std::string host = target.substr(0, target.rfind(':'));
     // A name that begins with "127." can be anybody's.
     in_addr v4{};
@@ -145,9 +181,12 @@ std::string freshRequestId() {
 
 Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
     if (const std::string wrong = wrongWithTarget(options.target); !wrong.empty())
-        return Failure{FailureCode::kInvalid, "Cannot connect",
-                       "The address \"" + options.target + "\" " + wrong + ".",
-                       "Write unix:/path/to/socket or host:port.", false};
+        return Failure{
+            FailureCode::kInvalid, "Cannot connect",
+            "The address \"" + options.target + "\" " + wrong + ".",
+            "Write unix:/path/to/socket, host:port, or ip:port of each controller that may "
+            "lead, with commas between.",
+            false};
     std::string token;
     if (!options.tokenFile.empty()) {
         auto read = readToken(options.tokenFile);
@@ -167,7 +206,8 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
     grpc::ChannelArguments args;
     args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstBackoffMs);
     // So gRPC 1.51 calls the time that an attempt to connect has at least.
-    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
+    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                isList(options.target) ? kConnectOfListMs : kConnectMs);
     args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
     args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);

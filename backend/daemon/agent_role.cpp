@@ -19,6 +19,27 @@ namespace bulkhead::daemon {
 namespace {
 
 constexpr int kLookMs = 200;
+/// With so many attempts every name that anybody will be able to resolve has been.
+constexpr int kLooks = 50;
+
+/// Their addresses; empty when a signal came before one was known. One whose name cannot be
+/// resolved is left out after a while if another is known.
+std::vector<std::string> resolveControllers(const Options& options, Signals& signals) {
+    for (int look = 0;; ++look) {
+        std::vector<std::string> known;
+        for (const std::string& name : options.controllers) {
+            auto address = runtime::resolveHost(name);
+            if (address.ok()) known.push_back(*std::move(address));
+            if (address.ok() || (look != 0 && look != kLooks)) continue;
+            spdlog::warn("agent {}: --controller: {}; {}", options.node,
+                         std::string(address.status().message()),
+                         look == 0 ? "it is tried again" : "it is left out until the next start");
+        }
+        if (known.size() == options.controllers.size()) return known;
+        if (look >= kLooks && !known.empty()) return known;
+        if (signals.next(kLookMs) != 0) return {};
+    }
+}
 
 }  // namespace
 
@@ -51,19 +72,15 @@ int runAgent(const Options& options, Report report) {
     if (!address.ok())
         return report.failed(absl::Status(address.status().code(),
                                           "--address: " + std::string(address.status().message())));
-    auto controller = runtime::resolveHost(options.controller);
-    if (!controller.ok())
-        spdlog::warn("agent {}: --controller: {}; it is tried again", options.node,
-                     std::string(controller.status().message()));
-    for (; !controller.ok(); controller = runtime::resolveHost(options.controller))
-        if (signals.next(kLookMs) != 0) return kOk;
+    const auto controllers = resolveControllers(options, signals);
+    if (controllers.empty()) return kOk;
     const SystemClock clock;
     runtime::AgentOptions wanted;
     wanted.node = options.node;
     wanted.address = *address;
     wanted.slots = options.slots;
     wanted.gpus = options.gpus;
-    wanted.controller = *controller;
+    wanted.controllers = controllers;
     wanted.key = *key;
     wanted.worker = workerOf(options);
     wanted.inherited = options.inherit;

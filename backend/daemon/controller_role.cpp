@@ -15,8 +15,11 @@
 #include "backend/daemon/recovery_attempts.h"
 #include "backend/daemon/roles.h"
 #include "backend/daemon/signals.h"
+#include "backend/lead/fenced_files.h"
+#include "backend/lead/lead.h"
 #include "backend/model/job_file.h"
 #include "backend/planner/live/drift.h"
+#include "backend/runtime/transport/address.h"
 #include "backend/service/server.h"
 
 namespace bulkhead::daemon {
@@ -26,6 +29,10 @@ namespace fs = std::filesystem;
 
 /// Time limit for running jobs to write their last checkpoint.
 constexpr std::chrono::seconds kStopLimit{45};
+/// In etcd, followed by what tells one state directory from another: candidates that do not share
+/// theirs do not stand by for each other.
+constexpr const char* kLeadKey = "bulkhead/lead/";
+constexpr size_t kLeadKeyDigits = 16;
 
 bool isOver(model::JobPhase phase) {
     return phase == model::JobPhase::kFinished || phase == model::JobPhase::kFailed;
@@ -69,7 +76,38 @@ absl::Status checkHistory(const Options& options) {
     return absl::OkStatus();
 }
 
+absl::Status checkWorker(const Options& options) {
+    const std::string worker = workerOf(options);
+    if (::access(worker.c_str(), X_OK) == 0) return absl::OkStatus();
+    return absl::NotFoundError("the worker program " + worker +
+                               " is not there; build it, or name it with --worker");
+}
+
+/// Without what a controller has to serve.
+service::ServerOptions serverOptions(const Options& options) {
+    service::ServerOptions serving;
+    serving.socket = options.socket;
+    serving.listen = options.listen;
+    serving.tokenFile = options.tokenFile;
+    serving.access = options.access;
+    serving.certs = options.certs;
+    serving.insecure = options.insecure;
+    serving.build = BULKHEAD_VERSION;
+    return serving;
+}
+
+/// Nobody wants to learn that a candidate cannot lead when it has to: what it will use is tried
+/// before it stands by.
+absl::Status rehearse(const Options& options, const Clock& clock) {
+    if (absl::Status s = checkWorker(options); !s.ok()) return s;
+    if (auto allow = model::readAllowList(options.allow); !allow.ok()) return allow.status();
+    for (const std::string& address : options.controlListen)
+        if (auto socket = runtime::listenOn(address); !socket.ok()) return socket.status();
+    return service::Server::start(serverOptions(options), clock).status();
+}
+
 absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Options& options,
+                                                                    FileSystem& files,
                                                                     const Clock& clock,
                                                                     HistorySink& sink) {
     auto token = controllerSecret(options);
@@ -78,7 +116,9 @@ absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Option
     wanted.stateDir = options.stateDir + "/jobs";
     std::error_code ignored;
     fs::create_directories(wanted.stateDir, ignored);
-    wanted.listen = {"unix:" + options.controlSocket()};
+    wanted.files = &files;
+    // That socket would lie in a folder that other candidates have too.
+    if (options.etcd.empty()) wanted.listen = {"unix:" + options.controlSocket()};
     wanted.listen.insert(wanted.listen.end(), options.controlListen.begin(),
                          options.controlListen.end());
     wanted.token = *std::move(token);
@@ -86,9 +126,7 @@ absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Option
     wanted.workerPath = workerOf(options);
     wanted.version = BULKHEAD_VERSION;
     wanted.proposer = planner::proposal;
-    if (::access(wanted.workerPath.c_str(), X_OK) != 0)
-        return absl::NotFoundError("the worker program " + wanted.workerPath +
-                                   " is not there; build it, or name it with --worker");
+    if (absl::Status s = checkWorker(options); !s.ok()) return s;
     return runtime::Controller::create(std::move(wanted), clock, &sink);
 }
 
@@ -124,16 +162,38 @@ bool stopJobs(runtime::Controller& controller, Signals& signals) {
 
 int runController(const Options& options, Report report) {
     if (absl::Status status = claimStateDir(options); !status.ok()) return report.failed(status);
+    Signals signals({SIGTERM, SIGINT, SIGHUP});
+    const SystemClock clock;
+    std::unique_ptr<lead::Lead> leads;
+    std::unique_ptr<lead::FencedFiles> fenced;
+    std::function<void()> fence;
+    if (!options.etcd.empty()) {
+        if (absl::Status s = rehearse(options, clock); !s.ok()) return report.failed(s);
+        const auto secret = controllerSecret(options);
+        if (!secret.ok()) return report.failed(secret.status());
+        auto won = lead::Lead::await(
+            {options.etcd, options.etcdCerts,
+             kLeadKey + secretId(*secret).substr(0, kLeadKeyDigits), options.node},
+            [&signals](std::chrono::milliseconds time) {
+                return signals.next(static_cast<int>(time.count())) == 0;
+            });
+        if (!won.ok()) return report.failed(won.status());
+        if (*won == nullptr) return kOk;
+        leads = *std::move(won);
+        fence = [&lead = *leads] { lead.check(); };
+        fenced = std::make_unique<lead::FencedFiles>(fence, options.stateDir);
+        // A leader that is stopped still holds them.
+        if (absl::Status s = history::releaseWriters(options.db); !s.ok()) return report.failed(s);
+    }
+    FileSystem& files = fenced != nullptr ? *fenced : diskFiles();
     if (absl::Status status = checkHistory(options); !status.ok()) return report.failed(status);
     absl::StatusOr<model::JobSpec> spec = model::JobSpec();
     if (!options.job.empty()) {
         spec = model::readJobFile(options.job);
         if (!spec.ok()) return report.failed(spec.status());
     }
-    Signals signals({SIGTERM, SIGINT, SIGHUP});
-    const SystemClock clock;
-    HistorySink sink(options.db, options.stateDir + "/jobs", clock);
-    auto controller = makeController(options, clock, sink);
+    HistorySink sink(options.db, options.stateDir + "/jobs", clock, files, fence);
+    auto controller = makeController(options, files, clock, sink);
     if (!controller.ok()) return report.failed(controller.status());
     auto allow = model::readAllowList(options.allow);
     if (!allow.ok()) return report.failed(allow.status());
@@ -142,18 +202,11 @@ int runController(const Options& options, Report report) {
     recoverJobs(**controller, sink, options.stateDir);
     const auto audit = access::AuditLog::open(options.auditFile());
     if (!audit.ok()) return report.failed(audit.status());
-    service::ServerOptions serving;
-    serving.socket = options.socket;
-    serving.listen = options.listen;
-    serving.tokenFile = options.tokenFile;
-    serving.access = options.access;
-    serving.certs = options.certs;
-    serving.insecure = options.insecure;
+    service::ServerOptions serving = serverOptions(options);
     serving.audit = audit->get();
     serving.backend = &backend;
     serving.history = options.db;
     serving.runFolders = runFolders(options.stateDir + "/jobs");
-    serving.build = BULKHEAD_VERSION;
     if (options.isPrivate)
         serving.shutdown = [supervised = options.supervised] {
             ::kill(supervised ? ::getppid() : ::getpid(), SIGTERM);

@@ -23,6 +23,8 @@ std::string named(const std::string& uuid, int64_t createdNs) {
 /// `fresh`: the run is new, and its folder is not there yet.
 history::WriterOptions HistorySink::writerOptions(const std::string& run, bool fresh) const {
     history::WriterOptions options;
+    options.files = &files_;
+    options.fence = fence_;
     options.onHealth = [run](const absl::Status& status) {
         if (status.ok())
             spdlog::info("history of {} is written again", run);
@@ -42,7 +44,7 @@ std::string HistorySink::identityFile(const std::string& run) const {
 
 /// Without a uuid: the run is older than the file that says it.
 HistorySink::Identity HistorySink::identity(const std::string& run) const {
-    const auto text = diskFiles().read(identityFile(run));
+    const auto text = files_.read(identityFile(run));
     if (!text.ok()) return {};
     return model::fromJsonText<Identity>(*text).value_or(Identity{});
 }
@@ -51,7 +53,7 @@ HistorySink::Identity HistorySink::identity(const std::string& run) const {
 void HistorySink::keepIdentity(const std::string& run, const history::StoredRun& stored) const {
     if (identity(run).uuid == stored.uuid) return;
     const absl::Status kept =
-        writeDurably(diskFiles(), identityFile(run),
+        writeDurably(files_, identityFile(run),
                      model::toJsonText(Identity{stored.uuid, stored.createdNs}) + "\n");
     if (!kept.ok()) spdlog::warn("run {}: {}", run, std::string(kept.message()));
 }
@@ -64,7 +66,7 @@ absl::StatusOr<std::string> HistorySink::open(
     auto writer = history::RunWriter::create(file_, job, clock_, std::move(options));
     if (!writer.ok()) return writer.status();
     const std::string name = (*writer)->info().name;
-    if (absl::Status s = diskFiles().makeFolder((runs_ / name).string()); !s.ok())
+    if (absl::Status s = files_.makeFolder((runs_ / name).string()); !s.ok())
         spdlog::warn("run {}: {}", name, std::string(s.message()));
     keepIdentity(name, (*writer)->info());
     const MutexLock lock(mutex_);
@@ -95,7 +97,7 @@ void HistorySink::closeFailed(const std::string& run, const std::string& why) {
     }
     if (!closed.ok()) spdlog::warn("run {}: {}", run, std::string(closed.message()));
     for (const char* part : {"", ".new"})  // the second where the disk was full
-        (void)diskFiles().remove(identityFile(run) + part);
+        (void)files_.remove(identityFile(run) + part);
     std::error_code ignored;
     std::filesystem::remove(runs_ / run, ignored);  // an empty folder only
 }
@@ -107,7 +109,7 @@ absl::StatusOr<std::unique_ptr<history::RunWriter>> HistorySink::goOn(
     options.uuid = ours.uuid;
     // A run that is resumed from may be another folder's.
     const auto begin = [&]() -> absl::StatusOr<std::unique_ptr<history::RunWriter>> {
-        if (!diskFiles().exists((runs_ / run).string()))
+        if (!files_.exists((runs_ / run).string()))
             return absl::NotFoundError(
                 absl::StrCat(file_.string(), ": no run ", run, " is recorded there"));
         return history::RunWriter::create(file_, run, clock_, std::move(options));
@@ -160,7 +162,7 @@ absl::StatusOr<model::RunState> HistorySink::resume(const std::string& run) {
         return writer.status();
     }
     // Nothing may lie in the place of a folder that is away: it comes back there.
-    if (diskFiles().exists((runs_ / run).string())) keepIdentity(run, (*writer)->info());
+    if (files_.exists((runs_ / run).string())) keepIdentity(run, (*writer)->info());
     kept = {*std::move(writer), ""};
     return kept.writer->takePast();
 }

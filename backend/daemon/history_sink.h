@@ -23,8 +23,14 @@ namespace bulkhead::daemon {
 class HistorySink final : public runtime::EventSink {
   public:
     /// `runs` is the folder of the controller's runs: each says there which run of the file is its.
-    HistorySink(std::filesystem::path file, std::filesystem::path runs, const Clock& clock)
-        : file_(std::move(file)), runs_(std::move(runs)), clock_(clock) {}
+    /// `fence` as WriterOptions::fence. `clock` and `files` outlive it.
+    HistorySink(std::filesystem::path file, std::filesystem::path runs, const Clock& clock,
+                FileSystem& files = diskFiles(), std::function<void()> fence = {})
+        : file_(std::move(file)),
+          runs_(std::move(runs)),
+          clock_(clock),
+          files_(files),
+          fence_(std::move(fence)) {}
 
     /// Opens a run named after the job ("demo", "demo-2" ...) and returns that name; runs that have
     /// ended and are in the file need their writers no more. An error of
@@ -75,6 +81,8 @@ class HistorySink final : public runtime::EventSink {
     const std::filesystem::path file_;
     const std::filesystem::path runs_;
     const Clock& clock_;
+    FileSystem& files_;
+    const std::function<void()> fence_;
     mutable Mutex mutex_;
     std::map<std::string, Kept> kept_ ABSL_GUARDED_BY(mutex_);
 };

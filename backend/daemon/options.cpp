@@ -52,6 +52,14 @@ bool isOnThisHost(const std::string& address) {
            address.starts_with("[::1]") || address.starts_with("localhost:");
 }
 
+bool isHostPort(const std::string& text) {
+    const size_t colon = text.rfind(':');
+    if (colon == std::string::npos || colon == 0) return false;
+    const std::string port = text.substr(colon + 1);
+    return !port.empty() && port.size() <= 5 &&
+           std::ranges::all_of(port, [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
 /// The options of a file as arguments, without those that the command line has.
 absl::StatusOr<std::vector<std::string>> fromFile(const std::string& file, const CLI::App& app) {
     constexpr uint64_t kMostBytes = 1 << 20;
@@ -144,13 +152,20 @@ Parsed parse(int argc, char** argv) {
     app.add_option("--agents", o.agents,
                    "role all: nodes to stand up on this machine [1]; 0: a controller alone")
         ->check(CLI::Range(0, 64));
-    app.add_option("--node", o.node, "role agent: name of this node [the host's name]");
+    app.add_option("--node", o.node,
+                   "name of this node, or of a controller with --etcd [the host's name]");
     app.add_option(
         "--address", o.address,
         "role agent: host name or IP at which other nodes reach its ranks [127.0.0.1, if "
         "the controller is on this host]");
-    app.add_option("--controller", o.controller,
-                   "role agent: unix:/path or host:port [STATE-DIR/control.sock]");
+    app.add_option("--controller", o.controllers,
+                   "role agent: unix:/path or host:port; repeat it for each controller that may "
+                   "lead [STATE-DIR/control.sock]");
+    app.add_option("--etcd", o.etcd,
+                   "role controller: host:port of each member of an etcd in which controllers with "
+                   "one state directory agree who leads; the others stand by");
+    app.add_option("--etcd-certs", o.etcdCerts,
+                   "folder with ca.pem, cert.pem and key.pem for etcd [plain text]");
     app.add_option("--control-listen", o.controlListen,
                    "role controller: also listen for agents on ip:port; ranks connect where their "
                    "agent did");
@@ -205,17 +220,30 @@ Parsed parse(int argc, char** argv) {
     // The name was node0 once: whoever ran here under it finds its ranks again.
     if (o.role == "agent" && app.count("--node") == 0)
         o.node = fs::exists(o.stateDir + "/agents/node0") ? "node0" : hostName();
+    if (!o.etcd.empty() && app.count("--node") == 0) o.node = hostName();
+    if (!o.etcd.empty() && (o.role != "controller" || o.controlListen.empty()))
+        return refuse(
+            "--etcd: a controller that may stand by needs --role controller, and --control-listen "
+            "ip:port, which agents are given with --controller");
+    if (!o.etcd.empty() && !o.job.empty())
+        return refuse(
+            "--job: not with --etcd, where each controller that comes to lead would start "
+            "it again; start it by bulkheadctl start");
+    for (const std::string& member : o.etcd)
+        if (!isHostPort(member))
+            return refuse("--etcd: expected host:port, found \"" + model::printable(member) + "\"");
     for (const auto& [option, node] :
          {std::pair{"--node", o.node}, {"--print-agent-key", o.printAgentKey}})
         if (!model::isFileName(node) && (app.count(option) > 0 || !node.empty()))
             return refuse(std::string(option) + ": expected " + std::string(model::kFileNameRule) +
                           ", found \"" + model::printable(node) + "\"");
-    if (o.role == "agent" && o.address.empty() && !isOnThisHost(o.controller))
-        return refuse("--address: missing; the controller at " + model::printable(o.controller) +
-                      " may be on another host: name the host name or IP at which other nodes "
-                      "reach this one");
+    for (const std::string& controller : o.controllers)
+        if (o.role == "agent" && o.address.empty() && !isOnThisHost(controller))
+            return refuse("--address: missing; the controller at " + model::printable(controller) +
+                          " may be on another host: name the host name or IP at which other nodes "
+                          "reach this one");
     for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.jobs, &o.job, &o.tokenFile,
-                              &o.access, &o.certs, &o.allow, &o.agentKey})
+                              &o.access, &o.certs, &o.allow, &o.agentKey, &o.etcdCerts})
         absolute(*path);
     for (const std::string& name : o.inherit)
         if (!isVariable(name))
@@ -230,7 +258,7 @@ Parsed parse(int argc, char** argv) {
         o.certs = o.stateDir + "/certs";
     if (o.db.empty()) o.db = o.stateDir + "/runs.db";
     if (o.controlToken.empty()) o.controlToken = o.stateDir + "/control.token";
-    if (o.controller.empty()) o.controller = "unix:" + o.controlSocket();
+    if (o.controllers.empty()) o.controllers = {"unix:" + o.controlSocket()};
     if (o.address.empty()) o.address = "127.0.0.1";
     out.goOn = true;
     return out;

@@ -25,12 +25,15 @@ struct Options {
     /// Variables, or PREFIX*, that ranks have of their agent's environment beside kInherited;
     /// default: all for a private daemon, else none.
     std::vector<std::string> inherit;
-    std::string allow;       ///< default <state-dir>/allow.toml
-    std::string worker;      ///< path of bulkhead-worker; default beside this program
-    uint32_t agents = 1;     ///< role all: nodes on this machine
-    std::string node;        ///< role agent; default: the host's name
-    std::string address;     ///< role agent; default 127.0.0.1, if the controller is on this host
-    std::string controller;  ///< role agent: where the controller listens for agents
+    std::string allow;    ///< default <state-dir>/allow.toml
+    std::string worker;   ///< path of bulkhead-worker; default beside this program
+    uint32_t agents = 1;  ///< role all: nodes on this machine
+    std::string node;     ///< of an agent, or of a candidate; default: the host's name
+    std::string address;  ///< role agent; default 127.0.0.1, if the controller is on this host
+    /// Role agent: where the controller, or each that may lead, listens for agents.
+    std::vector<std::string> controllers;
+    std::vector<std::string> etcd;  ///< role controller: members that say who leads
+    std::string etcdCerts;
     std::vector<std::string> controlListen;  ///< role controller: further addresses for agents
     std::string controlToken;                ///< secret; default <state-dir>/control.token
     std::string agentKey;  ///< role agent: file of its key, in the place of the controller's secret

@@ -24,9 +24,10 @@ int printAgentKey(const Options& options, Report report);
 int supervise(const Options& options, Report report);
 
 /// Makes the state directory (0700) and takes its lock, held until the process ends: two daemons
-/// on one state would both believe its jobs theirs. AlreadyExists when another holds it. Waits for
-/// the processes of a daemon that was killed or is told to end, up to 10 s: until they have ended
-/// they have its sockets and files.
+/// on one state would both believe its jobs theirs. Controllers that agree by etcd who of them
+/// leads hold it together. AlreadyExists when another holds it. Waits for the processes of a daemon
+/// that was killed or is told to end, up to 10 s: until they have ended they have its sockets and
+/// files.
 absl::Status claimStateDir(const Options& options);
 /// Notes in the lock that this process and `others`, its children, are what the next daemon waits
 /// for.
@@ -38,6 +39,9 @@ void noteEnding(const Options& options);
 /// gone or another than before while runs have not ended: ranks that live know the old one.
 /// `control.id` in the state directory tells the one before.
 absl::StatusOr<std::string> controllerSecret(const Options& options);
+
+/// Tells one controller's secret from another and nothing else of it.
+std::string secretId(const std::string& secret);
 
 /// Reads what the folders of the runs below `jobs` say of them.
 service::RunFolders runFolders(const std::string& jobs);

@@ -76,12 +76,11 @@ void awaitEnd(const Holder& holder, Steady::time_point until) {
     }
 }
 
-/// Tells one secret from another and nothing else of it.
-std::string idOf(const std::string& secret) {
+}  // namespace
+
+std::string secretId(const std::string& secret) {
     return sha256Hex("bulkhead control secret " + secret);
 }
-
-}  // namespace
 
 absl::StatusOr<std::string> controllerSecret(const Options& options) {
     FileSystem& files = diskFiles();
@@ -104,11 +103,14 @@ absl::StatusOr<std::string> controllerSecret(const Options& options) {
     }
     if (!secret.ok()) return secret.status();
     const std::string known = options.stateDir + "/control.id";
-    const std::string id = idOf(*secret) + "\n";
+    const std::string id = secretId(*secret) + "\n";
     const auto before = files.read(known);
     if (before.ok() && *before == id) return secret;
     if (before.ok() && !mayChange) return refused(" has another secret than before");
-    if (absl::Status status = writeDurably(files, known, id); !status.ok()) return status;
+    // Another candidate that starts at this moment writes the same.
+    if (absl::Status status = writeDurably(files, known, id);
+        !status.ok() && files.read(known).value_or("") != id)
+        return status;
     return secret;
 }
 
@@ -143,7 +145,8 @@ absl::Status claimStateDir(const Options& options) {
         return absl::PermissionDeniedError(path + " cannot be opened: " + std::strerror(errno) +
                                            "; choose another place with --state-dir");
     // The descriptor is kept on purpose: the lock lives as long as the process.
-    const auto lock = [fd] { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; };
+    const int how = options.etcd.empty() ? LOCK_EX : LOCK_SH;
+    const auto lock = [fd, how] { return ::flock(fd, how | LOCK_NB) == 0; };
     const std::vector<Holder> before = readHolders(options);
     const auto until = Steady::now() + kEndLimit;
     const auto saysSo = Steady::now() + kSaysSoWithin;
@@ -162,6 +165,7 @@ absl::Status claimStateDir(const Options& options) {
         return absl::AlreadyExistsError("another daemon uses the state directory " +
                                         options.stateDir +
                                         "; use that one, stop it, or choose another --state-dir");
+    if (!options.etcd.empty()) return absl::OkStatus();
     // A controller ends with its supervisor, and a little after it.
     for (const Holder& holder : before) awaitEnd(holder, until);
     noteHolders(options, {});

@@ -89,7 +89,7 @@ void Supervisor::plan() {
         agent.args.insert(
             agent.args.end(),
             {"--role=agent", "--node", "node" + std::to_string(i), "--address",
-             "127.0.0." + std::to_string(i + 1), "--controller", o.controller, "--slots",
+             "127.0.0." + std::to_string(i + 1), "--controller", o.controllers.front(), "--slots",
              std::to_string(o.slots), "--gpus",
              o.gpus == "all" ? std::to_string(i + 1) + "/" + std::to_string(o.agents) : o.gpus});
         for (const std::string& name : o.inherit)

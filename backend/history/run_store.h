@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/file_system.h"
 #include "backend/model/ledger_audit.h"
 #include "backend/model/run_state.h"
 
@@ -95,7 +96,15 @@ struct WriterOptions {
     /// Called on the writer's thread whenever its health changes: not OK while it cannot write
     /// (it keeps retrying), OK again afterwards. Must not call back into the writer.
     std::function<void(const absl::Status&)> onHealth;
+    /// Called on the writer's thread inside each transaction, while nobody else can write: does not
+    /// return if this process may not write any more. May be empty.
+    std::function<void()> fence;
+    FileSystem* files = &diskFiles();  ///< of what lies beside the database; outlives the writer
 };
+
+/// Lets other processes write the runs that one writes which is stopped, and whose fence() will not
+/// let it write when it goes on.
+absl::Status releaseWriters(const std::filesystem::path& file);
 
 /// Appends the events of one run, on a thread of its own. Thread safety: all methods, any thread.
 class RunWriter {

@@ -303,6 +303,7 @@ class SqliteRunWriter final : public RunWriter {
         absl::Status status = guarded(file_.string(), [&] {
             SQLite::Transaction transaction(*connection_.db,
                                             SQLite::TransactionBehavior::IMMEDIATE);
+            if (options_.fence) options_.fence();
             connection_.tables->write(batch, state_);
             transaction.commit();
             return absl::OkStatus();
@@ -481,7 +482,7 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::create(const fs::path& fil
         if (!lock.ok()) return lock.status();
         beginning.lock = *std::move(lock);
         auto tail =
-            EventTail::open(diskFiles(), file.string(), beginning.info.id, beginning.info.uuid);
+            EventTail::open(*options.files, file.string(), beginning.info.id, beginning.info.uuid);
         if (!tail.ok()) return tail.status();
         beginning.tail = *std::move(tail);
         (void)beginning.tail->takeLeft();
@@ -513,7 +514,7 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::resume(const fs::path& fil
         beginning.opened = fileAt(file);
         beginning.state = *std::move(state);
         beginning.lock = *std::move(lock);
-        auto tail = EventTail::open(diskFiles(), file.string(), runId, beginning.info.uuid);
+        auto tail = EventTail::open(*options.files, file.string(), runId, beginning.info.uuid);
         if (!tail.ok()) return tail.status();
         beginning.tail = *std::move(tail);
         beginning.connection.db = *std::move(db);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "backend/history/run_store.h"
 #include "backend/model/names.h"
 
 namespace bulkhead::history {
@@ -41,6 +42,12 @@ absl::StatusOr<std::unique_ptr<WriterLock>> WriterLock::take(const fs::path& fil
         return absl::UnavailableError(model::concat(
             file.string(), ": run ", runId, " is being written by another process; stop it first"));
     return held;
+}
+
+absl::Status releaseWriters(const fs::path& file) {
+    if (::unlink(lockFile(file).c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+    return absl::UnavailableError(
+        model::concat(lockFile(file).string(), ": cannot be removed (", std::strerror(errno), ")"));
 }
 
 bool WriterLock::isHeld(const fs::path& file, int64_t runId) {

@@ -63,7 +63,8 @@ class AgentTest : public testing::Test {
         options.slots = slots_;
         options.gpus = gpus_;
         options.gpuLibrary = gpuLibrary_;
-        options.controller = "unix:" + dir_ + "/c";
+        options.controllers = {"unix:" + dir_ + "/c"};
+        options.controllers.insert(options.controllers.end(), others_.begin(), others_.end());
         options.key = Secret::ofText("secret").derive(agentIdentity("node7"));
         options.runDir = dir_ + "/node7";
         options.sampleMs = 20;
@@ -99,7 +100,12 @@ class AgentTest : public testing::Test {
         hello_.reset();
         channel_->start(
             [this](std::string bytes) {
-                if (hello_) return messages_.push_back(*decode<AgentMessage>(bytes));
+                if (hello_) {
+                    messages_.push_back(*decode<AgentMessage>(bytes));
+                    if (answers_ && std::holds_alternative<AgentBeat>(messages_.back()))
+                        tell(AgentHeard{});
+                    return;
+                }
                 hello_ = *decode<AgentHello>(bytes);
                 ++hellos_;
                 if (deaf_) return channel_.reset();
@@ -151,7 +157,9 @@ class AgentTest : public testing::Test {
     std::optional<model::AllowList> allow_;
     std::string gpus_ = "all", gpuLibrary_ = "libno-such-driver.so.1";
     AgentWelcome welcome_;
-    std::string another_;  ///< said in its place, by a controller of another build
+    std::vector<std::string> others_;  ///< further controllers of the agent
+    bool answers_ = false;             ///< to beats
+    std::string another_;              ///< said in its place, by a controller of another build
     int hellos_ = 0;
     bool deaf_ = false;  ///< as to a hello that arrives damaged
     std::unique_ptr<Reactor> reactor_;
@@ -693,6 +701,33 @@ TEST_F(AgentTest, AnAgentThatIsPutOutUnheardComesAgainMoreAndMoreRarely) {
     deaf_ = false;
     hello_.reset();
     until([this] { return hello_.has_value(); });
+}
+
+TEST_F(AgentTest, ASilentControllerIsGivenUpForTheNextAndItsRanksLearnOfIt) {
+    stopAgent();
+    others_ = {"unix:" + dir_ + "/nobody", "unix:" + dir_ + "/d"};
+    welcome_.beatMs = 100;
+    startAgent();
+    until([this] { return hello_.has_value(); });
+    const auto note = [this] { return diskFiles().read(controllerNote(dir_ + "/node7")); };
+    until([&] { return note().ok(); });
+    EXPECT_EQ(*note(), "unix:" + dir_ + "/c");
+    start(kRank, {"/bin/sh", "-c", "echo note:$BULKHEAD_CONTROLLER_NOTE; sleep 100"});
+    const OutputLine line = await<OutputLine>(
+        [](const OutputLine& l) { return l.line.find("note:") != std::string::npos; });
+    EXPECT_EQ(line.line, "note:" + controllerNote(dir_ + "/node7"));
+
+    const auto other =
+        listenControl(*reactor_, others_[1], keyed(),
+                      [this](std::unique_ptr<ControlChannel> c) { accept(std::move(c)); });
+    ASSERT_TRUE(other.ok()) << other.status();
+    answers_ = true;
+    const MonoNs answered = clock_.now();
+    until([&] { return clock_.now() > answered + 3 * kSecond; });
+    EXPECT_EQ(*note(), "unix:" + dir_ + "/c") << "it answers, and is kept";
+    answers_ = false;
+    until([&] { return note().value_or("") == others_[1]; });
+    until([this] { return hello_ && hello_->running.size() == 1; });
 }
 
 TEST_F(AgentTest, AnAgentWhoseNameIsTakenComesAgainUntilItIsFree) {

@@ -33,7 +33,7 @@ class SlurmClusterTest : public WholeJobTest {
     void SetUp() override {
         for (const char* program : {"slurmctld", "slurmd", "sbatch", "munged"})
             ASSERT_EQ(shell(std::string("command -v ") + program).code, 0)
-                << program << " is not installed: ./dev deps --slurm";
+                << program << " is not installed: ./dev deps --cluster";
         std::ofstream(dir_ + "/munge.key") << std::string(64, 'k') << std::random_device()();
         ::chmod((dir_ + "/munge.key").c_str(), 0600);
         const std::string user = ::getpwuid(::getuid())->pw_name;

@@ -335,6 +335,8 @@ TEST_F(AgentPoolTest, WhatNobodyCouldActOnIsToldAgainAndOnlyThenAcknowledged) {
     };
     say(AgentBeat{});
     EXPECT_EQ(told_, 0) << "a beat is nobody's news";
+    EXPECT_THAT(heard, ::testing::ElementsAre(0u)) << "its agent hears that this end lives";
+    heard.clear();
     acts_ = false;
     RankGone gone;
     gone.receipt = 7;

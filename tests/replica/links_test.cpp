@@ -33,9 +33,11 @@ class AnsweringNetwork final : public Network {
         accepted = std::move(accept);
         return std::make_unique<Listener>();
     }
-    std::unique_ptr<ControlConnector> connect(Reactor& reactor, const std::string&, ChannelOptions,
-                                              ConnectedChannel done) override {
+    std::unique_ptr<ControlConnector> connect(Reactor& reactor, const std::string& to,
+                                              ChannelOptions, ConnectedChannel done) override {
         attempts.push_back(clock_.at);
+        dialled = to;
+        if (to == silent) return std::make_unique<ControlConnector>();
         if (away) {
             reactor.post([done] { done(absl::UnavailableError("nobody listens")); });
             return std::make_unique<ControlConnector>();
@@ -50,6 +52,8 @@ class AnsweringNetwork final : public Network {
     AcceptChannel accepted;  ///< of who listens
     std::string answer;
     bool away = false;
+    std::string silent;   ///< nobody answers there
+    std::string dialled;  ///< last
     std::vector<MonoNs> attempts;
     std::vector<std::unique_ptr<ControlChannel>> ends;
 
@@ -62,12 +66,12 @@ class CoordinatorLinkTest : public testing::Test {
     CoordinatorLinkTest() : reactor_(*Reactor::create(clock_)), network_(clock_) {}
     void begin(std::string answer) {
         network_.answer = std::move(answer);
-        link_.emplace(*reactor_, network_, "here:1", ChannelOptions{}, protocol::Hello{},
-                      CoordinatorLink::Hooks{[] {}, [this] { ++disconnected_; },
-                                             [this](const protocol::ToReplica&) { ++received_; },
-                                             [this](const absl::Status& why) {
-                                                 refused_ = std::string(why.message());
-                                             }});
+        link_.emplace(
+            *reactor_, network_, [this] { return where_; }, ChannelOptions{}, protocol::Hello{},
+            CoordinatorLink::Hooks{
+                [] {}, [this] { ++disconnected_; },
+                [this](const protocol::ToReplica&) { ++received_; },
+                [this](const absl::Status& why) { refused_ = std::string(why.message()); }});
     }
     void pass(MonoNs time) {
         for (const MonoNs end = clock_.at + time; clock_.at < end; clock_.at += 10 * kMillisecond)
@@ -85,6 +89,7 @@ class CoordinatorLinkTest : public testing::Test {
     std::optional<CoordinatorLink> link_;
     int disconnected_ = 0, received_ = 0;
     std::string refused_;
+    std::string where_ = "here:1";
 };
 
 TEST_F(CoordinatorLinkTest, AnAnswerThatCannotBeReadBreaksItOffAndAttemptsBecomeRare) {
@@ -128,6 +133,33 @@ TEST_F(CoordinatorLinkTest, ARefusalForGoodIsNoMessageOfTheJob) {
     pass(kSecond);
     EXPECT_THAT(refused_, HasSubstr("refused this rank: another version"));
     EXPECT_EQ(received_, 0);
+}
+
+TEST_F(CoordinatorLinkTest, ItFollowsTheCoordinatorFromAConnectionThatDoesNotBreak) {
+    begin(encode(protocol::ToReplica(protocol::Welcome{})));
+    pass(kSecond);
+    ASSERT_TRUE(link_->connected());
+    link_->follow();
+    EXPECT_EQ(attemptsOf(kSecond), 0u) << "it is where it was";
+    where_ = "there:2";
+    link_->follow();
+    EXPECT_EQ(disconnected_, 1);
+    pass(kSecond);
+    EXPECT_TRUE(link_->connected());
+    EXPECT_EQ(network_.dialled, "there:2");
+    EXPECT_EQ(received_, 2);
+}
+
+TEST_F(CoordinatorLinkTest, ItFollowsTheCoordinatorFromAnAttemptThatGetsNoAnswer) {
+    network_.silent = "here:1";
+    begin(encode(protocol::ToReplica(protocol::Welcome{})));
+    pass(kSecond);
+    EXPECT_FALSE(link_->connected());
+    where_ = "there:2";
+    link_->follow();
+    pass(100 * kMillisecond);
+    EXPECT_TRUE(link_->connected());
+    EXPECT_EQ(disconnected_, 0);
 }
 
 TEST_F(CoordinatorLinkTest, ABrokenConnectionToTheLeaderIsMadeAgainAndSaysSo) {

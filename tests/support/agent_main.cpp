@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
     options.node = argv[1];
     options.address = argv[2];
     options.slots = static_cast<uint32_t>(std::atoi(argv[3]));
-    options.controller = argv[4];
+    options.controllers = {argv[4]};
     options.key =
         bulkhead::Secret::ofText(argv[5]).derive(bulkhead::runtime::agentIdentity(options.node));
     options.runDir = argv[6];

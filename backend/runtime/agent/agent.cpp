@@ -26,6 +26,11 @@ constexpr MonoNs kFirstRetry = 100 * kMillisecond;
 constexpr MonoNs kLastRetry = 250 * kMillisecond;
 /// To a controller that was reached and did not welcome this agent.
 constexpr MonoNs kLastRefusedRetry = 5 * kSecond;
+/// Of a controller, where there are others.
+constexpr MonoNs kSilence = 2 * kSecond;
+/// A connection, with its handshake.
+constexpr MonoNs kAnswerWithin = 500 * kMillisecond;
+constexpr MonoNs kListenEvery = 250 * kMillisecond;
 /// Exits and faults kept until a controller has heard of them.
 constexpr size_t kMaxUnheard = 1024;
 
@@ -61,8 +66,9 @@ class Agent::Impl {
     void connect() {
         ChannelOptions channel;
         channel.credential = {agentIdentity(options_.node), options_.key};
+        if (hasOthers()) channel.connectTimeout = kAnswerWithin;
         connector_ = options_.network->connect(
-            *reactor_, options_.controller, std::move(channel),
+            *reactor_, controller(), std::move(channel),
             [this](absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
                 connected(std::move(channel));
             });
@@ -71,9 +77,14 @@ class Agent::Impl {
     const absl::Status& refused() const { return refused_; }
 
   private:
+    const std::string& controller() const { return options_.controllers[at_]; }
+    bool hasOthers() const { return options_.controllers.size() > 1; }
+
     void connected(absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
         if (!channel.ok()) return retry(channel.status(), kLastRetry);
         channel_ = *std::move(channel);
+        heardAt_ = reactor_->now();
+        if (hasOthers()) listening_ = reactor_->every(kListenEvery, [this] { listen(); });
         channel_->start([this](std::string bytes) { received(bytes); },
                         [this](const absl::Status& why) { lost(why); });
         AgentHello hello;
@@ -90,15 +101,23 @@ class Agent::Impl {
         if (absl::Status s = channel_->send(encode(hello)); !s.ok()) lost(s);
     }
 
+    /// A controller answers every beat.
+    void listen() {
+        if (reactor_->now() - heardAt_ > kSilence)
+            lost(absl::DeadlineExceededError(
+                absl::StrCat("it has said nothing for ", kSilence / kSecond, " s")));
+    }
+
     void lost(const absl::Status& why) {
         if (welcome_) return retry(why, kLastRetry);
         const std::string text(why.message());
         if (std::exchange(saidOf_, text) != text)
-            spdlog::warn(
-                "agent {}: the controller at {} did not welcome it: {}; it is tried again, "
-                "at last every {} s",
-                options_.node, options_.controller, text, kLastRefusedRetry / kSecond);
-        retry(why, kLastRefusedRetry);
+            spdlog::warn("agent {}: the controller at {} did not welcome it: {}; {}", options_.node,
+                         controller(), text,
+                         hasOthers() ? "the others are tried, and then it again"
+                                     : absl::StrCat("it is tried again, at last every ",
+                                                    kLastRefusedRetry / kSecond, " s"));
+        retry(why, hasOthers() ? kLastRetry : kLastRefusedRetry);
     }
 
     void retry(const absl::Status& why, MonoNs atMost) {
@@ -107,11 +126,18 @@ class Agent::Impl {
         welcome_ = false;
         channel_.reset();
         reactor_->cancel(std::exchange(beating_, 0));
+        reactor_->cancel(std::exchange(listening_, 0));
+        // All are tried before it waits: one at most takes it.
+        at_ = (at_ + 1) % options_.controllers.size();
+        if (++tried_ < options_.controllers.size())
+            return (void)reactor_->after(0, [this] { connect(); });
+        tried_ = 0;
         reactor_->after(delay_, [this] { connect(); });
         delay_ = std::min(2 * delay_, atMost);
     }
 
     void received(const std::string& bytes) {
+        heardAt_ = reactor_->now();
         auto command = decode<AgentCommand>(bytes);
         if (!command.ok()) {
             if (welcome_) return lost(command.status());
@@ -127,6 +153,8 @@ class Agent::Impl {
         if (welcome == nullptr) return supervisor_.obey(*command);
         if (!welcome->error.empty()) return refused(*welcome);
         welcome_ = true;
+        tried_ = 0;
+        if (hasOthers()) noteController();
         delay_ = kFirstRetry;
         nameTakenSince_.reset();
         saidOf_.clear();
@@ -137,10 +165,20 @@ class Agent::Impl {
         for (const auto& [receipt, message] : unheard_) (void)channel_->send(encode(message));
     }
 
+    /// For its ranks, whose connection to the one before may not have broken.
+    void noteController() {
+        const std::string note = controllerNote(options_.runDir);
+        if (options_.files->read(note).value_or("") == controller()) return;
+        spdlog::info("agent {}: is with the controller at {}", options_.node, controller());
+        if (absl::Status s = writeDurably(*options_.files, note, controller()); !s.ok())
+            spdlog::error("agent {}: its ranks cannot learn of the controller at {}: {}",
+                          options_.node, controller(), std::string(s.message()));
+    }
+
     /// The controller may not know yet that an earlier connection of this node is dead.
     void refused(const AgentWelcome& welcome) {
         const absl::Status why = absl::PermissionDeniedError(absl::StrCat(
-            "the controller at ", options_.controller, " refused this agent: ", welcome.error));
+            "the controller at ", controller(), " refused this agent: ", welcome.error));
         if (welcome.tryAgainMs > 0) {
             if (!nameTakenSince_) {
                 nameTakenSince_ = reactor_->now();
@@ -179,8 +217,12 @@ class Agent::Impl {
     std::map<uint64_t, AgentMessage> unheard_;  ///< by receipt
     uint64_t receipts_ = 0;
     bool welcome_ = false;
+    size_t tried_ = 0;  ///< without a wait in between
+    size_t at_ = 0;     ///< index of the controller that it is with, or tries
     MonoNs delay_ = kFirstRetry;
+    MonoNs heardAt_ = 0;
     Reactor::TimerId beating_ = 0;
+    Reactor::TimerId listening_ = 0;
     std::optional<MonoNs> nameTakenSince_;
     std::string saidOf_;  ///< the reason last logged for not being welcomed by a controller
     absl::Status refused_;
@@ -189,8 +231,14 @@ class Agent::Impl {
     Supervisor supervisor_;
 };
 
+std::string controllerNote(const std::string& runDir) {
+    return runDir + "/controller";
+}
+
 absl::StatusOr<std::unique_ptr<Agent>> Agent::create(AgentOptions options, const Clock& clock) {
-    if (auto address = parseAddress(options.controller); !address.ok()) return address.status();
+    if (options.controllers.empty()) return absl::InvalidArgumentError("no controller was named");
+    for (const std::string& controller : options.controllers)
+        if (auto address = parseAddress(controller); !address.ok()) return address.status();
     auto registry = RankRegistry::open(*options.files, options.runDir);
     if (!registry.ok()) return registry.status();
     if (options.host == nullptr) ::chmod(options.runDir.c_str(), 0700);

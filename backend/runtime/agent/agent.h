@@ -24,8 +24,11 @@ struct AgentOptions {
     std::string address = "127.0.0.1";  ///< IP its ranks listen on; stands for the machine
     uint32_t slots = 16;
     std::string gpus = "all";  ///< that it gives to ranks: chooseGpus()
-    std::string controller;    ///< "unix:/path" or "ip:port"
-    Secret key;                ///< of agentIdentity(node), derived from the controller's secret
+    /// "unix:/path" or "ip:port" of the controller, or of each that may lead: those that stand by
+    /// accept nobody. With several, one that says nothing for 2 s is given up for the next, and
+    /// ranks follow (controllerNote()).
+    std::vector<std::string> controllers;
+    Secret key;  ///< of agentIdentity(node), derived from the controller's secret
     /// Its own directory: one small file per running rank, so that a later life of the agent finds
     /// them again, and their output pipes. Created when absent, mode 0700.
     std::string runDir;
@@ -49,6 +52,10 @@ struct AgentOptions {
     std::optional<model::AllowList> allow;  ///< of jobs with a command; nullopt: everything
     std::string allowFile;                  ///< the file it was read from
 };
+
+/// Where an agent in `runDir` notes the address of the controller that welcomed it last. Ranks
+/// learn it by BULKHEAD_CONTROLLER_NOTE.
+std::string controllerNote(const std::string& runDir);
 
 /// Supervises the rank processes of one node: starts, reaps, signals and samples them, forwards
 /// what they print, commits faults. It takes every decision from the controller and remembers

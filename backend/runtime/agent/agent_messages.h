@@ -399,7 +399,7 @@ struct KillNode {
     }
 };
 
-/// The message with this receipt was acted on; the agent need not keep it.
+/// The message with this receipt was acted on; the agent need not keep it. 0: a beat was heard.
 struct AgentHeard {
     uint64_t receipt = 0;
     template <class Self, class Visitor>

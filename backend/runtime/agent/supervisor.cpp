@@ -197,6 +197,9 @@ absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {
     const absl::StatusOr<GpuPlace> gpu = gpuFor(command, claim);
     if (!gpu.ok()) return gpu.status();
     if (absl::Status s = chooseProgram(command); !s.ok()) return s;
+    if (options_.controllers.size() > 1)
+        command.environment.push_back(absl::StrCat(protocol::rankVariable("controller-note"), "=",
+                                                   controllerNote(options_.runDir)));
     // No rank computes on a GPU that it was not given: another may have it. Without the driver's
     // library nobody knows which there are, and those that share see what this process sees.
     if (command.onGpu && !(command.shareGpu && allGpus_.empty())) {

@@ -180,7 +180,11 @@ void AgentPool::received(const std::string& name, const std::string& bytes) {
                     kAgentBackWithin);
     Node& node = nodes_[name];
     node.lastHeard = reactor_.now();
-    if (std::holds_alternative<AgentBeat>(*message)) return;
+    if (std::holds_alternative<AgentBeat>(*message)) {
+        // An agent that knows other controllers listens whether this one is alive.
+        (void)node.channel->send(encode(AgentCommand(AgentHeard{})));
+        return;
+    }
     if (const auto* up = std::get_if<RankUp>(&*message)) {
         if (up->error.empty())
             add(node, up->process, up->pid, up->gpu);

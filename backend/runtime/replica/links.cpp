@@ -25,11 +25,11 @@ std::string text(const absl::Status& status) {
 
 }  // namespace
 
-CoordinatorLink::CoordinatorLink(Reactor& reactor, Network& network, std::string address,
+CoordinatorLink::CoordinatorLink(Reactor& reactor, Network& network, Where where,
                                  ChannelOptions options, protocol::Hello hello, Hooks hooks)
     : reactor_(reactor),
       network_(network),
-      address_(std::move(address)),
+      where_(std::move(where)),
       options_(std::move(options)),
       hello_(std::move(hello)),
       hooks_(std::move(hooks)),
@@ -43,6 +43,7 @@ CoordinatorLink::~CoordinatorLink() {
 }
 
 void CoordinatorLink::connect() {
+    address_ = where_();
     connector_ = network_.connect(
         reactor_, address_, options_, [this](absl::StatusOr<std::unique_ptr<ControlChannel>> c) {
             if (!c.ok()) return retry(kLastRetry);
@@ -58,6 +59,17 @@ void CoordinatorLink::connect() {
 void CoordinatorLink::retry(MonoNs atMost) {
     timer_ = reactor_.after(backoff_, [this] { connect(); });
     backoff_ = std::min(backoff_ * 2, atMost);
+}
+
+void CoordinatorLink::follow() {
+    const std::string now = where_();
+    if (now == address_) return;
+    backoff_ = kFirstRetry;
+    if (channel_ != nullptr)
+        return lost(absl::UnavailableError(
+            absl::StrCat("this node's agent is with the controller at ", now)));
+    reactor_.cancel(std::exchange(timer_, 0));
+    connect();
 }
 
 void CoordinatorLink::lost(const absl::Status& why) {

@@ -27,12 +27,17 @@ class CoordinatorLink {
         std::function<void(protocol::ToReplica)> received;
         std::function<void(const absl::Status&)> refused;  ///< it is another build
     };
+    /// The address to connect to; asked before each attempt, and by follow().
+    using Where = std::function<std::string()>;
     /// `reactor` and `network` outlive it.
-    CoordinatorLink(Reactor& reactor, Network& network, std::string address, ChannelOptions options,
+    CoordinatorLink(Reactor& reactor, Network& network, Where where, ChannelOptions options,
                     protocol::Hello hello, Hooks hooks);
     ~CoordinatorLink();
 
     bool connected() const { return channel_ != nullptr; }
+    /// Goes to the coordinator's new address if there is one, without waiting until the connection
+    /// to the old one breaks.
+    void follow();
     /// False when there is no connection or it takes no more.
     bool send(const protocol::ToCoordinator& message);
     /// An already encoded ToCoordinator.
@@ -46,6 +51,7 @@ class CoordinatorLink {
 
     Reactor& reactor_;
     Network& network_;
+    Where where_;
     std::string address_;
     ChannelOptions options_;
     protocol::Hello hello_;

@@ -99,6 +99,8 @@ absl::StatusOr<RankOptions> readRank(Arguments arguments) {
     options.node = arguments.text("node");
     options.address = arguments.text("address");
     options.runDir = arguments.text("run-dir");
+    if (const char* note = std::getenv(protocol::rankVariable("controller-note").c_str()))
+        options.controllerNote = note;
     if (absl::Status s = arguments.finish(); !s.ok()) return s;
     // Beside the job's file; without it checkpoints do not name their run.
     const std::string id = folderOf(jobFile) + "/id";

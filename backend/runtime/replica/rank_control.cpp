@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
+#include "backend/common/file_system.h"
 #include "backend/common/limits.h"
 #include "backend/model/event_json.h"
 #include "backend/runtime/replica/rank_impl.h"
@@ -154,7 +155,14 @@ void ReplicaRank::Impl::sendUp(const protocol::ToCoordinator& message) {
         leaderLink_->send(relay);
 }
 
+std::string ReplicaRank::Impl::coordinatorNow() const {
+    if (options_.controllerNote.empty()) return options_.coordinator;
+    const std::string noted = diskFiles().read(options_.controllerNote).value_or("");
+    return noted.empty() ? options_.coordinator : noted;
+}
+
 void ReplicaRank::Impl::beat() {
+    coordinator_->follow();
     protocol::Beat beat;
     beat.rank = options_.rank;
     beat.incarnation = options_.incarnation;

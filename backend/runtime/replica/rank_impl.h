@@ -70,6 +70,8 @@ class ReplicaRank::Impl {
     void groupReady(const protocol::GroupReady& ready);
     void giveUp(const protocol::GroupTask& move);
     void beat();
+    /// Where the coordinator is.
+    std::string coordinatorNow() const;
     void on(const protocol::BuildReplica& action);
     void on(const protocol::BeginStep& action);
     void on(const protocol::AbortExchange& action);

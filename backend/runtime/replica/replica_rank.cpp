@@ -143,7 +143,7 @@ void ReplicaRank::Impl::startControl() {
     channel.credential = {rankIdentity(options_.job, options_.rank, options_.incarnation),
                           options_.secrets.rank};
     coordinator_ = std::make_unique<CoordinatorLink>(
-        *reactor_, options_.host->network(), options_.coordinator, channel, hello(),
+        *reactor_, options_.host->network(), [this] { return coordinatorNow(); }, channel, hello(),
         CoordinatorLink::Hooks{[this] { feed(protocol::Connected{}); },
                                [this] { feed(protocol::Disconnected{}); },
                                [this](const protocol::ToReplica& m) { received(m); },

@@ -38,6 +38,8 @@ struct RankOptions {
     std::string run;  ///< its identity, for manifests; empty: not known
     model::JobSpec spec;
     std::string coordinator;  ///< "unix:/path" or "ip:port"
+    /// File with the address where the coordinator is now, while there is one; empty: it stays.
+    std::string controllerNote;
     RankSecrets secrets;
     RankId rank;
     uint32_t incarnation = 1;

@@ -292,7 +292,7 @@ void DrivenJob::startAgent(size_t node) {
     runtime::AgentOptions options;
     options.node = nodeName(node);
     options.slots = static_cast<uint32_t>(places() * options_.shards);
-    options.controller = "unix:/controller";
+    options.controllers = {"unix:/controller"};
     options.key = Secret::ofText(kToken).derive(runtime::agentIdentity(options.node));
     options.runDir = "/agent";
     options.files = &a->files;

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/lead/lead.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <spdlog/spdlog.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "backend/common/clock.h"
+#include "backend/common/file_system.h"
+#include "etcd/rpc.grpc.pb.h"
+
+namespace bulkhead::lead {
+namespace {
+
+namespace etcd = etcdserverpb;
+using std::chrono::milliseconds;
+
+/// Short enough that a job trains on within 5 s of a leader's death, long enough that etcd can
+/// choose a leader of its own (1 to 2 s) without costing ours the lead.
+constexpr int64_t kLeaseSeconds = 3;
+constexpr MonoNs kMargin = 100 * kMillisecond;
+constexpr milliseconds kRenewEvery{400};
+constexpr milliseconds kLookEvery{200};  ///< of one that stands by
+/// A member that has not answered by then is passed over for the next.
+constexpr milliseconds kAnswerWithin{700};
+constexpr milliseconds kReasonWithin{50};
+constexpr uint64_t kMostCertificateBytes = 1 << 20;
+
+/// Also counts the time in which this machine slept.
+MonoNs bootNow() {
+    timespec now{};
+    ::clock_gettime(CLOCK_BOOTTIME, &now);
+    return now.tv_sec * kSecond + now.tv_nsec;
+}
+
+std::chrono::system_clock::time_point within(milliseconds time) {
+    return std::chrono::system_clock::now() + time;
+}
+
+absl::Status statusOf(const grpc::Status& status) {
+    return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
+}
+
+[[noreturn]] void die(const std::string& why) {
+    spdlog::critical(
+        "this controller does not lead any more and ends; jobs train on with another: {}", why);
+    spdlog::default_logger()->flush();
+    ::_exit(EXIT_FAILURE);
+}
+
+}  // namespace
+
+/// Asks one member after another until one answers. Thread: one at a time.
+class Lead::Etcd {
+  public:
+    struct Member {
+        std::string address;
+        std::shared_ptr<grpc::Channel> channel;
+        std::unique_ptr<etcd::KV::Stub> kv;
+        std::unique_ptr<etcd::Lease::Stub> lease;
+    };
+
+    static absl::StatusOr<std::unique_ptr<Etcd>> open(const LeadOptions& options) {
+        const auto credentials = credentialsOf(options.certs);
+        if (!credentials.ok()) return credentials.status();
+        auto out = std::make_unique<Etcd>();
+        for (const std::string& address : options.etcd) {
+            grpc::ChannelArguments args;
+            args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+            args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // an attempt's time
+            args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+            args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+            args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+            const auto channel = grpc::CreateCustomChannel(address, *credentials, args);
+            out->members_.push_back(
+                {address, channel, etcd::KV::NewStub(channel), etcd::Lease::NewStub(channel)});
+        }
+        return out;
+    }
+
+    /// `ask(member, context)`, of each member once at most and not beyond `until`.
+    template <class Ask>
+    absl::Status call(MonoNs until, Ask ask) {
+        absl::Status last = absl::DeadlineExceededError("no time is left to ask etcd");
+        for (size_t n = 0; n < members_.size(); ++n) {
+            const milliseconds left((until - bootNow()) / kMillisecond);
+            if (left.count() <= 0) return last;
+            Member& member = members_[at_];
+            grpc::Status status;
+            {
+                grpc::ClientContext context;
+                // gRPC looks after connections that are being made only while a call waits.
+                context.set_wait_for_ready(true);
+                context.set_deadline(within(std::min(left, kAnswerWithin)));
+                status = ask(member, context);
+            }
+            if (status.ok()) return absl::OkStatus();
+            // One that does not wait says why there is no connection.
+            if (member.channel->GetState(false) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
+                grpc::ClientContext context;
+                context.set_deadline(within(kReasonWithin));
+                status = ask(member, context);
+                if (status.ok()) return absl::OkStatus();
+            }
+            last = absl::Status(
+                statusOf(status).code(),
+                absl::StrCat("etcd at ", member.address, ": ", status.error_message()));
+            // It has answered, and another would answer the same.
+            if (status.error_code() == grpc::StatusCode::NOT_FOUND) return last;
+            at_ = (at_ + 1) % members_.size();
+        }
+        return last;
+    }
+
+  private:
+    static absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentialsOf(
+        const std::string& folder) {
+        if (folder.empty()) return grpc::InsecureChannelCredentials();
+        grpc::SslCredentialsOptions pem;
+        for (const auto& [name, text] : {std::pair{"ca.pem", &pem.pem_root_certs},
+                                         {"cert.pem", &pem.pem_cert_chain},
+                                         {"key.pem", &pem.pem_private_key}}) {
+            const std::string path = absl::StrCat(folder, "/", name);
+            if (text != &pem.pem_root_certs && !std::filesystem::exists(path)) continue;
+            auto read = readAtMost(path, kMostCertificateBytes);
+            if (!read.ok())
+                return absl::InvalidArgumentError(
+                    absl::StrCat("--etcd-certs: ", read.status().message()));
+            *text = *std::move(read);
+        }
+        return grpc::SslCredentials(pem);
+    }
+
+    std::vector<Member> members_;
+    size_t at_ = 0;
+};
+
+Lead::Lead(LeadOptions options) : options_(std::move(options)) {}
+
+absl::Status Lead::connect() {
+    auto etcd = Etcd::open(options_);
+    if (!etcd.ok()) return etcd.status();
+    etcd_ = *std::move(etcd);
+    return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Lead::hold() {
+    const MonoNs asked = bootNow();
+    // One that leads has no use for an answer that comes when its lease has ended.
+    const MonoNs leadsUntil = leadsUntilNs_;
+    const MonoNs until = leadsUntil > 0 ? leadsUntil : asked + kLeaseSeconds * kSecond;
+    int64_t ttl = 0;
+    absl::Status status;
+    if (lease_ == 0) {
+        etcd::LeaseGrantResponse granted;
+        status = etcd_->call(until, [&](auto& member, auto& context) {
+            etcd::LeaseGrantRequest wanted;
+            wanted.set_ttl(kLeaseSeconds);
+            return member.lease->LeaseGrant(&context, wanted, &granted);
+        });
+        if (status.ok() && !granted.error().empty())
+            status = absl::UnavailableError("etcd grants no lease: " + granted.error());
+        lease_ = granted.id();
+        ttl = granted.ttl();
+    } else {
+        etcd::LeaseKeepAliveResponse kept;
+        status = etcd_->call(until, [&](auto& member, auto& context) {
+            const auto stream = member.lease->LeaseKeepAlive(&context);
+            etcd::LeaseKeepAliveRequest ours;
+            ours.set_id(lease_);
+            const bool answered = stream->Write(ours) && stream->Read(&kept);
+            stream->WritesDone();
+            if (answered) context.TryCancel();
+            const grpc::Status ended = stream->Finish();
+            if (answered) return grpc::Status::OK;
+            return ended.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer") : ended;
+        });
+        ttl = kept.ttl();
+        if (status.ok() && ttl <= 0) status = absl::NotFoundError("its lease in etcd has ended");
+    }
+    if (absl::IsNotFound(status)) lease_ = 0;
+    if (!status.ok()) return status;
+    etcd::TxnRequest wanted;
+    etcd::Compare& nobody = *wanted.add_compare();
+    nobody.set_target(etcd::Compare::CREATE);
+    nobody.set_key(options_.key);
+    nobody.set_create_revision(0);
+    etcd::PutRequest& put = *wanted.add_success()->mutable_request_put();
+    put.set_key(options_.key);
+    put.set_value(options_.name);
+    put.set_lease(lease_);
+    wanted.add_failure()->mutable_request_range()->set_key(options_.key);
+    etcd::TxnResponse answer;
+    status = etcd_->call(until, [&](auto& member, auto& context) {
+        return member.kv->Txn(&context, wanted, &answer);
+    });
+    if (absl::IsNotFound(status)) lease_ = 0;
+    if (!status.ok()) return status;
+    const bool has =
+        !answer.responses().empty() && !answer.responses(0).response_range().kvs().empty();
+    if (!answer.succeeded() && !has) return absl::UnavailableError("etcd's answer has no key");
+    const bool ours =
+        answer.succeeded() || answer.responses(0).response_range().kvs(0).lease() == lease_;
+    holder_ = ours ? options_.name : answer.responses(0).response_range().kvs(0).value();
+    if (ours) leadsUntilNs_ = asked + ttl * kSecond - kMargin;
+    return ours;
+}
+
+absl::StatusOr<std::unique_ptr<Lead>> Lead::await(LeadOptions options, const Pause& pause) {
+    std::unique_ptr<Lead> lead(new Lead(std::move(options)));
+    if (absl::Status s = lead->connect(); !s.ok()) return s;
+    for (std::string told;;) {
+        const auto held = lead->hold();
+        std::string now = !held.ok() ? std::string(held.status().message()) : lead->holder_;
+        if (held.ok() && *held) {
+            // The answers may have taken longer than the lease.
+            if (bootNow() >= lead->leadsUntilNs_) {
+                lead->leadsUntilNs_ = 0;
+                continue;
+            }
+            break;
+        }
+        if (std::exchange(told, now) != now) {
+            if (held.ok())
+                spdlog::info("stands by: {} leads", now);
+            else
+                spdlog::warn("stands by, and cannot ask who leads: {}", now);
+        }
+        if (!pause(kLookEvery)) return nullptr;
+    }
+    spdlog::info("leads, as {}", lead->options_.name);
+    lead->keeper_ = Thread([raw = lead.get()] { raw->keep(); });
+    return lead;
+}
+
+void Lead::keep() {
+    for (std::string told;;) {
+        {
+            MutexLock lock(mutex_);
+            wake_.wait_for(lock, kRenewEvery,
+                           [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_; });
+            if (ending_) return;
+        }
+        check();
+        const auto held = hold();
+        check();
+        if (held.ok() && !*held) die(holder_ + " leads");
+        if (absl::IsNotFound(held.status())) die(std::string(held.status().message()));
+        const std::string now(held.status().message());
+        if (std::exchange(told, now) != now && !held.ok())
+            spdlog::warn("the lead is not renewed: {}", now);
+    }
+}
+
+void Lead::check() const {
+    if (bootNow() < leadsUntilNs_) return;
+    die(absl::StrCat("none of ", absl::StrJoin(options_.etcd, ", "),
+                     " has renewed its lease in time, or this process was stopped"));
+}
+
+Lead::~Lead() {
+    {
+        const MutexLock lock(mutex_);
+        ending_ = true;
+        wake_.notify_all();
+    }
+    if (keeper_.joinable()) keeper_.join();
+    if (lease_ == 0) return;
+    etcd::LeaseRevokeResponse gone;
+    (void)etcd_->call(bootNow() + kLeaseSeconds * kSecond, [&](auto& member, auto& context) {
+        etcd::LeaseRevokeRequest ours;
+        ours.set_id(lease_);
+        return member.lease->LeaseRevoke(&context, ours, &gone);
+    });
+}
+
+}  // namespace bulkhead::lead

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backend/common/threads.h"
+
+namespace bulkhead::lead {
+
+struct LeadOptions {
+    std::vector<std::string> etcd;  ///< host:port of each member
+    /// Folder with ca.pem, and cert.pem and key.pem if members ask for them; empty: plain text.
+    std::string certs;
+    std::string key;   ///< in etcd, whose lease is the lead
+    std::string name;  ///< of this candidate, for people
+};
+
+/// The lead among controllers that share a state directory: a key in etcd with a lease, which one
+/// of them has at a time. A leader that may have lost it ends its process at once, as kill -9
+/// would: its ranks wait for the next controller.
+///
+/// Safety. The lease is counted from before the request that renewed it, by this machine's clock:
+/// it ends here before it ends in etcd, unless this clock is slower than etcd's by more than the
+/// margin. A process that was stopped meanwhile is kept from acting on what it believed before by
+/// check(), by FencedFiles, and by ranks and agents, which have gone to another controller.
+class Lead {
+  public:
+    /// Waits so long; false: it is to stand by no more.
+    using Pause = std::function<bool(std::chrono::milliseconds)>;
+    /// Returns when this process leads; null when `pause` said so before. Says in the log who leads
+    /// meanwhile and when etcd does not answer. InvalidArgument for certificates or addresses that
+    /// cannot be used.
+    static absl::StatusOr<std::unique_ptr<Lead>> await(LeadOptions options, const Pause& pause);
+    /// Gives the lead up: another has it at once.
+    ~Lead();
+
+    /// Ends the process unless it leads. Thread: any; asks nobody.
+    void check() const;
+
+  private:
+    class Etcd;
+    explicit Lead(LeadOptions options);
+    absl::Status connect();
+    /// One round: renews the lease, or takes one, and then the key if nobody has it. True: this
+    /// candidate has it. NotFound: the lease has ended.
+    absl::StatusOr<bool> hold();
+    void keep();
+
+    const LeadOptions options_;
+    std::unique_ptr<Etcd> etcd_;
+    int64_t lease_ = 0;
+    std::atomic<int64_t> leadsUntilNs_{0};
+    std::string holder_;  ///< the name of the leader, as last heard
+    Mutex mutex_;
+    ConditionVariable wake_;
+    bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+    Thread keeper_;
+};
+
+}  // namespace bulkhead::lead

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/lead/fenced_files.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <optional>
+
+namespace bulkhead::lead {
+namespace {
+
+/// Thrown where a process that leads no more would end.
+struct Ended {};
+
+class FencedFilesTest : public testing::Test {
+  protected:
+    FencedFilesTest() {
+        char name[] = "/tmp/bulkhead-fenced-XXXXXX";
+        dir_ = ::mkdtemp(name);
+        first_.emplace([this] { check(firstLeads_); }, dir_ + "/state");
+        second_.emplace([this] { check(secondLeads_); }, dir_ + "/state");
+    }
+    ~FencedFilesTest() override { std::filesystem::remove_all(dir_); }
+
+    static void check(bool leads) {
+        if (!leads) throw Ended();
+    }
+    /// The first is stopped, its lease ends, the second leads.
+    void change() {
+        firstLeads_ = false;
+        secondLeads_ = true;
+    }
+    std::string content(const std::string& name) const {
+        return diskFiles().read(dir_ + "/" + name).value_or("no such file");
+    }
+
+    std::string dir_;
+    bool firstLeads_ = true;
+    bool secondLeads_ = false;
+    std::optional<FencedFiles> first_;
+    std::optional<FencedFiles> second_;
+};
+
+TEST_F(FencedFilesTest, WhatAStoppedLeaderWritesLaterIsReadByNobody) {
+    const std::string path = dir_ + "/commit.log";
+    auto before = *first_->open(path);
+    ASSERT_TRUE(before->append("one ").ok());
+    ASSERT_TRUE(before->sync().ok());
+    change();
+    auto now = *second_->open(path);
+    EXPECT_EQ(now->size(), 4u) << "it goes on behind what was there";
+    ASSERT_TRUE(now->append("two ").ok());
+    ASSERT_TRUE(now->sync().ok());
+    ASSERT_TRUE(before->append("stale ").ok()) << "in a file of its own";
+    EXPECT_THROW((void)before->sync(), Ended) << "nobody hears that it was written";
+    ASSERT_TRUE(now->append("three").ok());
+    EXPECT_EQ(content("commit.log"), "one two three");
+    auto again = *second_->open(path);
+    EXPECT_EQ(again->size(), 13u) << "its own file is not copied again";
+    ASSERT_TRUE(now->append("!").ok());
+    EXPECT_EQ(content("commit.log"), "one two three!");
+}
+
+TEST_F(FencedFilesTest, OneThatLeadsNoMoreChangesNoName) {
+    ASSERT_TRUE(writeDurably(*first_, dir_ + "/term", "1").ok());
+    change();
+    ASSERT_TRUE(writeDurably(*second_, dir_ + "/term", "2").ok());
+    EXPECT_THROW((void)writeDurably(*first_, dir_ + "/term", "1"), Ended);
+    EXPECT_THROW((void)first_->rename(dir_ + "/term", dir_ + "/away"), Ended);
+    EXPECT_THROW((void)first_->remove(dir_ + "/term"), Ended);
+    EXPECT_THROW((void)first_->removeFolder(dir_), Ended);
+    EXPECT_EQ(content("term"), "2");
+}
+
+TEST_F(FencedFilesTest, ALeadersLockIsTakenFromItAndAStrangersIsNot) {
+    const auto before = first_->lock(dir_ + "/lock");
+    ASSERT_TRUE(before.ok()) << before.status();
+    change();
+    const auto now = second_->lock(dir_ + "/lock");
+    ASSERT_TRUE(now.ok()) << now.status();
+    EXPECT_FALSE(diskFiles().lock(dir_ + "/lock").ok());
+
+    const auto stranger = diskFiles().lock(dir_ + "/other");
+    ASSERT_TRUE(stranger.ok());
+    EXPECT_EQ(second_->lock(dir_ + "/other").status().code(),
+              absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace bulkhead::lead

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Controllers that stand by for each other: a real etcd, a real job, real signals.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "tests/cli/shell.h"
+#include "tests/cli/whole_job.h"
+
+namespace bulkhead::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class LeadTest : public WholeJobTest {
+  protected:
+    void SetUp() override {
+        ASSERT_EQ(shell("command -v etcd").code, 0)
+            << "etcd is not installed: ./dev deps --cluster";
+        startEtcd();
+        fs::create_directories(dir_ + "/state");
+        ::chmod((dir_ + "/state").c_str(), 0700);
+    }
+    void TearDown() override {
+        if (HasFailure())
+            for (const auto& [name, pid] : pids_)
+                std::fprintf(stderr, "== %s\n%s\n", name.c_str(),
+                             read(dir_ + "/" + name + ".log").c_str());
+        killAllThatName(dir_);
+        for (const auto& [name, pid] : pids_)
+            if (pid > 0) ::waitpid(pid, nullptr, 0);
+    }
+
+    void start(const std::string& name, const std::string& command) {
+        pids_[name] =
+            spawn({"/bin/sh", "-c", "exec " + command + " 2>>" + dir_ + "/" + name + ".log >&2"},
+                  "/dev/null");
+    }
+    void startEtcd() {
+        const std::string client = "http://127.0.0.1:" + std::to_string(etcd_);
+        const std::string peer = "http://127.0.0.1:" + std::to_string(peer_);
+        start("etcd", "etcd --name e --data-dir " + dir_ + "/etcd --listen-client-urls " + client +
+                          " --advertise-client-urls " + client + " --listen-peer-urls " + peer +
+                          " --initial-advertise-peer-urls " + peer +
+                          " --initial-cluster e=" + peer);
+    }
+    std::string commandOf(const std::string& name, const std::string& more = "") {
+        if (!ports_.contains(name)) ports_[name] = {freePort(), freePort()};
+        return kBin + "/bulkheadd --role=controller --node " + name + " --state-dir " + dir_ +
+               "/state --socket " + dir_ + "/" + name +
+               ".sock --control-listen 127.0.0.1:" + std::to_string(ports_[name].first) +
+               " --listen 127.0.0.1:" + std::to_string(ports_[name].second) + " --token-file " +
+               dir_ + "/admin.token --etcd 127.0.0.1:" + std::to_string(etcd_) + " " + more;
+    }
+    void startController(const std::string& name) { start(name, commandOf(name)); }
+    void startAgent() {
+        std::string command = kBin + "/bulkheadd --role=agent --node n0 --state-dir " + dir_ +
+                              "/agent --control-token " + dir_ + "/state/control.token";
+        for (const auto& [name, ports] : ports_)
+            command += " --controller 127.0.0.1:" + std::to_string(ports.first);
+        start("n0", command);
+    }
+    bool says(const std::string& name, const std::string& what) const {
+        return read(dir_ + "/" + name + ".log").find(what) != std::string::npos;
+    }
+    /// bulkheadctl of an operator who names all controllers.
+    Ran ctl(const std::string& verb) {
+        std::string target;
+        for (const auto& [name, ports] : ports_)
+            target +=
+                (target.empty() ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(ports.second);
+        return shellBoth(kBin + "/bulkheadctl " + verb + " --target " + target + " --token-file " +
+                         dir_ + "/admin.token </dev/null");
+    }
+    void startJob() {
+        std::ofstream(dir_ + "/small.toml") << smallJob().text;
+        bool started = false;  // waitUntil() asks once more
+        ASSERT_TRUE(waitUntil([&] {
+            return started = started || ctl("start " + dir_ + "/small.toml").code == 0;
+        })) << ctl("jobs").out;
+        ASSERT_TRUE(waitUntil([&] { return step() > 2; })) << ctl("jobs").out;
+    }
+    uint64_t step() {
+        const std::string out = ctl("jobs").out;
+        const size_t at = out.find("  step ");
+        return at == std::string::npos ? 0 : std::strtoull(out.c_str() + at + 7, nullptr, 10);
+    }
+    void end(const std::string& name, int signal) {
+        ::kill(pids_[name], signal);
+        ASSERT_TRUE(ended(name));
+    }
+    bool ended(const std::string& name) {
+        return waitUntil([&] {
+            int status = 0;
+            if (pids_[name] <= 0 || ::waitpid(pids_[name], &status, WNOHANG) != pids_[name])
+                return pids_[name] <= 0;
+            code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+            pids_[name] = 0;
+            return true;
+        });
+    }
+    void finishAndAudit() {
+        EXPECT_EQ(ctl("stop --yes").code, 0);
+        ASSERT_TRUE(waitUntil([&] {
+            return ctl("jobs").out.find("finished") != std::string::npos;
+        })) << ctl("jobs").out;
+        const Ran audit = ctl("ledger --check");
+        EXPECT_EQ(audit.code, 0) << audit.out;
+        EXPECT_THAT(audit.out, HasSubstr("0 twice"));
+        EXPECT_THAT(audit.out, HasSubstr("held against the commit log"));
+    }
+
+    const int etcd_ = freePort();
+    const int peer_ = freePort();
+    std::map<std::string, pid_t> pids_;
+    std::map<std::string, std::pair<int, int>> ports_;
+    int code_ = -1;
+};
+
+TEST_F(LeadTest, AJobTrainsOnWithTheNextControllerWhateverEndsTheOneThatLeads) {
+    startController("a");
+    ASSERT_TRUE(waitUntil([&] { return says("a", "leads, as a"); }));
+    startController("b");
+    ASSERT_TRUE(waitUntil([&] { return says("b", "stands by: a leads"); }));
+    startAgent();
+    startJob();
+
+    uint64_t before = step();
+    end("a", SIGKILL);
+    ASSERT_TRUE(waitUntil([&] { return says("b", "leads, as b"); }));
+    EXPECT_TRUE(waitUntil([&] { return step() > before + 2; })) << "the operator's list has it";
+
+    // Asked to end it gives the lead up, and nobody waits for its lease.
+    startController("a");
+    ASSERT_TRUE(waitUntil([&] { return says("a", "stands by: b leads"); }));
+    before = step();
+    end("b", SIGTERM);
+    EXPECT_EQ(code_, 0);
+    EXPECT_TRUE(waitUntil([&] { return step() > before + 2; }));
+
+    // Stopped it still has its connections, files and locks.
+    startController("b");
+    ASSERT_TRUE(waitUntil([&] { return says("b", "stands by: a leads"); }));
+    before = step();
+    ::kill(pids_["a"], SIGSTOP);
+    EXPECT_TRUE(waitUntil([&] { return step() > before + 2; }));
+    ::kill(pids_["a"], SIGCONT);
+    ASSERT_TRUE(ended("a"));
+    EXPECT_EQ(code_, 1);
+    EXPECT_TRUE(says("a", "this controller does not lead any more and ends"));
+    before = step();
+    EXPECT_TRUE(waitUntil([&] { return step() > before + 2; })) << "it took nothing with it";
+    finishAndAudit();
+}
+
+TEST_F(LeadTest, WithoutEtcdNobodyLeadsAndTheJobWaitsForItsReturn) {
+    startController("a");
+    startController("b");
+    ASSERT_TRUE(waitUntil([&] { return says("a", "leads, as a") || says("b", "leads, as b"); }));
+    startAgent();
+    startJob();
+    const std::string leader = says("a", "leads, as a") ? "a" : "b";
+    const std::string other = leader == "a" ? "b" : "a";
+    end("etcd", SIGKILL);
+    ASSERT_TRUE(ended(leader));
+    EXPECT_TRUE(says(leader, "has renewed its lease in time")) << read(dir_ + "/a.log");
+    ASSERT_TRUE(waitUntil([&] { return says(other, "cannot ask who leads"); }));
+    EXPECT_FALSE(says(other, "leads, as"));
+    startEtcd();
+    ASSERT_TRUE(waitUntil([&] { return says(other, "leads, as " + other); }));
+    const uint64_t before = step();
+    EXPECT_TRUE(waitUntil([&] { return step() > before + 2; }));
+    finishAndAudit();
+}
+
+TEST_F(LeadTest, WhatACandidateCannotDoIsSaidBeforeItStandsBy) {
+    const auto refused = [&](const std::string& command) {
+        const Ran ran = shellErrors("timeout 20 " + command);
+        EXPECT_EQ(ran.code, 2) << ran.out;
+        return ran.out;
+    };
+    EXPECT_THAT(refused(commandOf("a", "--worker /nowhere/worker")),
+                HasSubstr("/nowhere/worker is not there"));
+    EXPECT_THAT(refused(commandOf("a", "--etcd-certs /nowhere")), HasSubstr("/nowhere/ca.pem"));
+    EXPECT_THAT(refused(commandOf("a", "--etcd nonsense")), HasSubstr("expected host:port"));
+    EXPECT_THAT(refused(commandOf("a", "--job x.toml")), HasSubstr("--job: not with --etcd"));
+    EXPECT_THAT(refused(kBin + "/bulkheadd --etcd 127.0.0.1:1 --state-dir " + dir_ + "/state"),
+                HasSubstr("--role controller"));
+    startController("a");
+    ASSERT_TRUE(waitUntil([&] { return says("a", "leads, as a"); }));
+    EXPECT_THAT(refused(kBin + "/bulkheadd --role=controller --state-dir " + dir_ + "/state"),
+                HasSubstr("another daemon uses the state directory"));
+    const std::string port = std::to_string(ports_["a"].first);
+    ports_["b"] = {ports_["a"].first, freePort()};
+    EXPECT_THAT(refused(commandOf("b")), HasSubstr("127.0.0.1:" + port));
+    end("a", SIGTERM);
+    EXPECT_EQ(code_, 0);
+}
+
+}  // namespace
+}  // namespace bulkhead::testing
