@@ -123,6 +123,31 @@ int watch(const Cli& cli, const std::string& wanted, bool everyEvent) {
     return finished && !finished->ok ? fail(cli, runFailed(*finished)) : kOk;
 }
 
+int listControllers(const Cli& cli) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(cli, session.failure());
+    const auto info = session.value()->await<model::ServerInfo>(
+        [](client::Client& client, client::Reply<model::ServerInfo> reply) {
+            client.handshake(std::move(reply));
+        });
+    if (!info.ok()) return fail(cli, info.failure());
+    const model::ServerInfo& server = info.value();
+    if (cli.json) {
+        std::printf("%s\n", model::toJsonText(server).c_str());
+        return kOk;
+    }
+    if (server.leader.empty()) {
+        std::printf("%s alone: it was started without --etcd\n", server.host.c_str());
+        return kOk;
+    }
+    std::vector<std::vector<std::string>> rows{{"CONTROLLER", "STATE"}, {server.leader, "leads"}};
+    for (const std::string& name : server.standbys) rows.push_back({name, "stands by"});
+    std::printf("%s", table(rows).c_str());
+    if (server.standbys.empty())
+        std::printf("no other stands by: if this one ends, jobs wait until it is back\n");
+    return kOk;
+}
+
 }  // namespace
 
 void addJobs(CLI::App& app, Cli& cli) {
@@ -142,6 +167,9 @@ void addJobs(CLI::App& app, Cli& cli) {
     list->callback([&cli, list] {
         if (list->get_subcommands().empty()) cli.chosen = [&cli] { return listNodes(cli); };
     });
+
+    app.add_subcommand("controllers", "The controller that leads, and those that stand by")
+        ->callback([&cli] { cli.chosen = [&cli] { return listControllers(cli); }; });
 
     auto source = std::make_shared<client::JobSource>();
     CLI::App* verb = app.add_subcommand("start", "Start a job on the daemon");

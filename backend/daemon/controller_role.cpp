@@ -29,10 +29,9 @@ namespace fs = std::filesystem;
 
 /// Time limit for running jobs to write their last checkpoint.
 constexpr std::chrono::seconds kStopLimit{45};
-/// In etcd, followed by what tells one state directory from another: candidates that do not share
-/// theirs do not stand by for each other.
-constexpr const char* kLeadKey = "bulkhead/lead/";
-constexpr size_t kLeadKeyDigits = 16;
+/// Of what tells one state directory from another: candidates that do not share theirs do not
+/// stand by for each other.
+constexpr size_t kClusterDigits = 16;
 
 bool isOver(model::JobPhase phase) {
     return phase == model::JobPhase::kFinished || phase == model::JobPhase::kFailed;
@@ -171,12 +170,11 @@ int runController(const Options& options, Report report) {
         if (absl::Status s = rehearse(options, clock); !s.ok()) return report.failed(s);
         const auto secret = controllerSecret(options);
         if (!secret.ok()) return report.failed(secret.status());
-        auto won = lead::Lead::await(
-            {options.etcd, options.etcdCerts,
-             kLeadKey + secretId(*secret).substr(0, kLeadKeyDigits), options.node},
-            [&signals](std::chrono::milliseconds time) {
-                return signals.next(static_cast<int>(time.count())) == 0;
-            });
+        auto won = lead::Lead::await({options.etcd, options.etcdCerts,
+                                      secretId(*secret).substr(0, kClusterDigits), options.node},
+                                     [&signals](std::chrono::milliseconds time) {
+                                         return signals.next(static_cast<int>(time.count())) == 0;
+                                     });
         if (!won.ok()) return report.failed(won.status());
         if (*won == nullptr) return kOk;
         leads = *std::move(won);
@@ -203,6 +201,10 @@ int runController(const Options& options, Report report) {
     const auto audit = access::AuditLog::open(options.auditFile());
     if (!audit.ok()) return report.failed(audit.status());
     service::ServerOptions serving = serverOptions(options);
+    if (leads != nullptr) {
+        serving.leader = options.node;
+        serving.standbys = [&lead = *leads] { return lead.standbys(); };
+    }
     serving.audit = audit->get();
     serving.backend = &backend;
     serving.history = options.db;

@@ -43,6 +43,12 @@ MonoNs bootNow() {
     return now.tv_sec * kSecond + now.tv_nsec;
 }
 
+/// The first key behind all that begin so.
+std::string endOf(std::string prefix) {
+    ++prefix.back();
+    return prefix;
+}
+
 std::chrono::system_clock::time_point within(milliseconds time) {
     return std::chrono::system_clock::now() + time;
 }
@@ -190,30 +196,57 @@ absl::StatusOr<bool> Lead::hold() {
     }
     if (absl::IsNotFound(status)) lease_ = 0;
     if (!status.ok()) return status;
+    // Rounds that change nothing write nothing: etcd keeps what was written until it is compacted.
     etcd::TxnRequest wanted;
     etcd::Compare& nobody = *wanted.add_compare();
     nobody.set_target(etcd::Compare::CREATE);
-    nobody.set_key(options_.key);
+    nobody.set_key(leadKey());
     nobody.set_create_revision(0);
-    etcd::PutRequest& put = *wanted.add_success()->mutable_request_put();
-    put.set_key(options_.key);
-    put.set_value(options_.name);
-    put.set_lease(lease_);
-    wanted.add_failure()->mutable_request_range()->set_key(options_.key);
+    const auto put = [&](etcd::RequestOp& op, const std::string& key) {
+        op.mutable_request_put()->set_key(key);
+        op.mutable_request_put()->set_value(options_.name);
+        op.mutable_request_put()->set_lease(lease_);
+    };
+    put(*wanted.add_success(), leadKey());
+    wanted.add_failure()->mutable_request_range()->set_key(leadKey());
+    for (auto* ops : {wanted.mutable_success(), wanted.mutable_failure()}) {
+        etcd::RangeRequest& all = *ops->Add()->mutable_request_range();
+        all.set_key(candidates());
+        all.set_range_end(endOf(candidates()));
+        if (announced_ != lease_) put(*ops->Add(), absl::StrCat(candidates(), absl::Hex(lease_)));
+    }
     etcd::TxnResponse answer;
     status = etcd_->call(until, [&](auto& member, auto& context) {
         return member.kv->Txn(&context, wanted, &answer);
     });
     if (absl::IsNotFound(status)) lease_ = 0;
     if (!status.ok()) return status;
-    const bool has =
-        !answer.responses().empty() && !answer.responses(0).response_range().kvs().empty();
-    if (!answer.succeeded() && !has) return absl::UnavailableError("etcd's answer has no key");
-    const bool ours =
-        answer.succeeded() || answer.responses(0).response_range().kvs(0).lease() == lease_;
-    holder_ = ours ? options_.name : answer.responses(0).response_range().kvs(0).value();
+    if (answer.responses_size() < 2 ||
+        (!answer.succeeded() && answer.responses(0).response_range().kvs().empty()))
+        return absl::UnavailableError("etcd's answer is not what was asked for");
+    announced_ = lease_;
+    bool ours = answer.succeeded();
+    holder_ = options_.name;
+    if (!ours) {
+        const etcd::KeyValue& holder = answer.responses(0).response_range().kvs(0);
+        ours = holder.lease() == lease_;
+        holder_ = holder.value();
+    }
     if (ours) leadsUntilNs_ = asked + ttl * kSecond - kMargin;
+    std::vector<std::string> others;
+    for (const etcd::KeyValue& one : answer.responses(1).response_range().kvs())
+        if (one.lease() != lease_) others.push_back(one.value());
+    std::sort(others.begin(), others.end());
+    const MutexLock lock(mutex_);
+    if (ours && standbys_ != others)
+        spdlog::info("standing by: {}", others.empty() ? "nobody" : absl::StrJoin(others, ", "));
+    standbys_ = std::move(others);
     return ours;
+}
+
+std::vector<std::string> Lead::standbys() const {
+    const MutexLock lock(mutex_);
+    return standbys_;
 }
 
 absl::StatusOr<std::unique_ptr<Lead>> Lead::await(LeadOptions options, const Pause& pause) {

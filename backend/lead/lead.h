@@ -18,12 +18,13 @@ struct LeadOptions {
     std::vector<std::string> etcd;  ///< host:port of each member
     /// Folder with ca.pem, and cert.pem and key.pem if members ask for them; empty: plain text.
     std::string certs;
-    std::string key;   ///< in etcd, whose lease is the lead
-    std::string name;  ///< of this candidate, for people
+    std::string cluster;  ///< controllers of one cluster stand by for each other
+    std::string name;     ///< of this candidate, for people
 };
 
-/// The lead among controllers that share a state directory: a key in etcd with a lease, which one
-/// of them has at a time. A leader that may have lost it ends its process at once, as kill -9
+/// The lead among controllers that share a state directory: the key bulkhead/lead/CLUSTER in etcd
+/// with a lease, which one of them has at a time. Each has a key bulkhead/candidate/CLUSTER/LEASE
+/// with its name. A leader that may have lost it ends its process at once, as kill -9
 /// would: its ranks wait for the next controller.
 ///
 /// Safety. The lease is counted from before the request that renewed it, by this machine's clock:
@@ -43,6 +44,8 @@ class Lead {
 
     /// Ends the process unless it leads. Thread: any; asks nobody.
     void check() const;
+    /// Names of the other candidates, in order. Thread: any.
+    std::vector<std::string> standbys() const;
 
   private:
     class Etcd;
@@ -53,12 +56,17 @@ class Lead {
     absl::StatusOr<bool> hold();
     void keep();
 
+    std::string leadKey() const { return "bulkhead/lead/" + options_.cluster; }
+    std::string candidates() const { return "bulkhead/candidate/" + options_.cluster + "/"; }
+
     const LeadOptions options_;
     std::unique_ptr<Etcd> etcd_;
     int64_t lease_ = 0;
+    int64_t announced_ = 0;  ///< the lease of the key with its name
     std::atomic<int64_t> leadsUntilNs_{0};
     std::string holder_;  ///< the name of the leader, as last heard
-    Mutex mutex_;
+    mutable Mutex mutex_;
+    std::vector<std::string> standbys_ ABSL_GUARDED_BY(mutex_);
     ConditionVariable wake_;
     bool ending_ ABSL_GUARDED_BY(mutex_) = false;
     Thread keeper_;

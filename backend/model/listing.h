@@ -221,6 +221,8 @@ struct ServerInfo {
     /// It serves TCP beyond this machine without TLS: whoever listens in sees the tokens.
     bool insecure = false;
     int64_t certificateEndsNs = 0;  ///< of its own certificate; 0: it has none
+    std::string leader;  ///< its name among controllers of which one leads; empty: it has no others
+    std::vector<std::string> standbys;  ///< names of those that stand by
     /// Within a week of `nowNs`: somebody has to renew it.
     bool certificateEndsSoon(int64_t nowNs) const {
         constexpr int64_t kWeekNs = 7 * 86'400LL * 1'000'000'000;
@@ -241,6 +243,8 @@ struct ServerInfo {
         visit("may_inject", self.mayInject);
         visit("insecure", self.insecure);
         visit("certificate_ends_ns", self.certificateEndsNs);
+        visit("leader", self.leader);
+        visit("standbys", self.standbys);
     }
 };
 

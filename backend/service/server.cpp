@@ -195,6 +195,8 @@ model::ServerInfo Server::Impl::info() const {
     info.fingerprint = proto::stateFingerprint();
     info.readOnly = options_.backend == nullptr;
     info.runFile = options_.history.string();
+    info.leader = options_.leader;
+    if (options_.standbys) info.standbys = options_.standbys();
     info.pid = static_cast<int32_t>(::getpid());
     info.host = hostName();
     info.insecure = options_.certs.empty() && sockets_->reachedFromElsewhere();

@@ -31,6 +31,8 @@ struct ServerOptions {
     std::filesystem::path history;      ///< file of runs; empty: none
     RunFolders runFolders;
     std::string build;
+    std::string leader;                                  ///< ServerInfo::leader
+    std::function<std::vector<std::string>()> standbys;  ///< ServerInfo::standbys; may be empty
     FeedLimits feed;
     /// An export whose reader takes nothing for so long ends.
     std::chrono::milliseconds exportPatience{60'000};

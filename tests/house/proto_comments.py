@@ -46,7 +46,7 @@ def main() -> int:
         print(__doc__.split("\n\n")[1], file=sys.stderr)
         return 2
     root = pathlib.Path(sys.argv[1])
-    names = subprocess.run(["git", "-C", str(root), "ls-files", "*.proto"], check=True,
+    names = subprocess.run(["git", "-C", str(root), "ls-files", "*bulkhead/v1/*.proto"], check=True,
                            stdout=subprocess.PIPE, text=True).stdout.split()
     count = 0
     for name in names:

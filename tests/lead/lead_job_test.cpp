@@ -130,11 +130,14 @@ TEST_F(LeadTest, AJobTrainsOnWithTheNextControllerWhateverEndsTheOneThatLeads) {
     ASSERT_TRUE(waitUntil([&] { return says("b", "stands by: a leads"); }));
     startAgent();
     startJob();
+    EXPECT_THAT(ctl("controllers").out,
+                ::testing::MatchesRegex("CONTROLLER +STATE *\na +leads *\nb +stands by *\n"));
 
     uint64_t before = step();
     end("a", SIGKILL);
     ASSERT_TRUE(waitUntil([&] { return says("b", "leads, as b"); }));
     EXPECT_TRUE(waitUntil([&] { return step() > before + 2; })) << "the operator's list has it";
+    EXPECT_THAT(ctl("controllers").out, HasSubstr("no other stands by"));
 
     // Asked to end it gives the lead up, and nobody waits for its lease.
     startController("a");
