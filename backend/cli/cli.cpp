@@ -169,6 +169,7 @@ int run(int argc, const char* const* argv) {
         "6 a file or argument cannot be used; 7 token or version; 130 interrupted.");
     addUp(app, cli);
     addJobs(app, cli);
+    addNodes(app, cli);
     addActions(app, cli);
     addFaults(app, cli);
     addCampaigns(app, cli);

@@ -68,6 +68,7 @@ void addCheckpointFiles(CLI::App& checkpoint, Cli& cli);
 // One for each group of verbs: adds them to the program.
 void addUp(CLI::App& app, Cli& cli);
 void addJobs(CLI::App& app, Cli& cli);
+void addNodes(CLI::App& app, Cli& cli);
 void addActions(CLI::App& app, Cli& cli);
 void addFaults(CLI::App& app, Cli& cli);
 void addCampaigns(CLI::App& app, Cli& cli);

@@ -38,39 +38,6 @@ int listJobs(const Cli& cli) {
     return kOk;
 }
 
-int printNodes(const Cli& cli, const client::Result<std::vector<model::NodeInfo>>& nodes) {
-    if (!nodes.ok()) return fail(cli, nodes.failure());
-    for (const model::NodeInfo& node : nodes.value())
-        if (cli.json) std::printf("%s\n", model::toJsonText(node).c_str());
-    if (cli.json) return kOk;
-    std::vector<std::vector<std::string>> rows{
-        {"NODE", "ADDRESS", "STATE", "SLOTS", "GPUS", "WHY"}};
-    for (const model::NodeInfo& node : nodes.value())
-        rows.push_back({node.node, node.address, std::string(enumName(node.state)),
-                        absl::StrCat(node.used, " of ", node.slots),
-                        absl::StrCat(node.gpusUsed, " of ", node.gpus), node.why});
-    std::printf("%s", rows.size() > 1 ? table(rows).c_str() : "no agent has connected\n");
-    return kOk;
-}
-
-int listNodes(const Cli& cli) {
-    auto session = Session::open(cli);
-    if (!session.ok()) return fail(cli, session.failure());
-    return printNodes(cli,
-                      session.value()->await<std::vector<model::NodeInfo>>(
-                          [](client::Client& c, auto reply) { c.listNodes(std::move(reply)); }));
-}
-
-int forgetNode(const Cli& cli, const std::string& node, bool machineIsOff) {
-    auto session = Session::open(cli);
-    if (!session.ok()) return fail(cli, session.failure());
-    return printNodes(
-        cli,
-        session.value()->await<std::vector<model::NodeInfo>>([&](client::Client& c, auto reply) {
-            c.changeNode(node, model::NodeChange::kForget, machineIsOff, {}, std::move(reply));
-        }));
-}
-
 client::Failure startCutOff() {
     return {client::FailureCode::kCancelled, "Interrupted before the daemon answered",
             "It gives the job up if it was still checking it, else it starts it all the same.",
@@ -123,53 +90,11 @@ int watch(const Cli& cli, const std::string& wanted, bool everyEvent) {
     return finished && !finished->ok ? fail(cli, runFailed(*finished)) : kOk;
 }
 
-int listControllers(const Cli& cli) {
-    auto session = Session::open(cli);
-    if (!session.ok()) return fail(cli, session.failure());
-    const auto info = session.value()->await<model::ServerInfo>(
-        [](client::Client& client, client::Reply<model::ServerInfo> reply) {
-            client.handshake(std::move(reply));
-        });
-    if (!info.ok()) return fail(cli, info.failure());
-    const model::ServerInfo& server = info.value();
-    if (cli.json) {
-        std::printf("%s\n", model::toJsonText(server).c_str());
-        return kOk;
-    }
-    if (server.leader.empty()) {
-        std::printf("%s alone: it was started without --etcd\n", server.host.c_str());
-        return kOk;
-    }
-    std::vector<std::vector<std::string>> rows{{"CONTROLLER", "STATE"}, {server.leader, "leads"}};
-    for (const std::string& name : server.standbys) rows.push_back({name, "stands by"});
-    std::printf("%s", table(rows).c_str());
-    if (server.standbys.empty())
-        std::printf("no other stands by: if this one ends, jobs wait until it is back\n");
-    return kOk;
-}
-
 }  // namespace
 
 void addJobs(CLI::App& app, Cli& cli) {
     CLI::App* list = app.add_subcommand("jobs", "List the daemon's jobs");
     list->callback([&cli] { cli.chosen = [&cli] { return listJobs(cli); }; });
-
-    list = app.add_subcommand("nodes", "List the nodes whose agents have connected");
-    auto forgotten = std::make_shared<std::string>();
-    auto off = std::make_shared<bool>(false);
-    CLI::App* forget = list->add_subcommand("forget", "Strike a lost node off the list");
-    forget->add_option("node", *forgotten, "name of the node")->required()->check(nodeName());
-    forget->add_flag("--machine-is-off", *off,
-                     "ranks of which nothing is known have ended: their replicas start elsewhere");
-    forget->callback([&cli, forgotten, off] {
-        cli.chosen = [&cli, forgotten, off] { return forgetNode(cli, *forgotten, *off); };
-    });
-    list->callback([&cli, list] {
-        if (list->get_subcommands().empty()) cli.chosen = [&cli] { return listNodes(cli); };
-    });
-
-    app.add_subcommand("controllers", "The controller that leads, and those that stand by")
-        ->callback([&cli] { cli.chosen = [&cli] { return listControllers(cli); }; });
 
     auto source = std::make_shared<client::JobSource>();
     CLI::App* verb = app.add_subcommand("start", "Start a job on the daemon");

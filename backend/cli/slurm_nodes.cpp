@@ -62,6 +62,11 @@ model::Action replicaAction(ActionKind kind, int32_t replica) {
 
 }  // namespace
 
+bool runsOn(const model::RunState& job, const model::ReplicaView& replica,
+            const std::string& node) {
+    return runs(replica) && isHere(job, replica.replica, node);
+}
+
 bool SlurmNode::isDown() const {
     return isOneOf(state, {"down", "error"});
 }
@@ -120,7 +125,7 @@ std::vector<SlurmOrder> ordersFor(const std::vector<SlurmNode>& nodes, const mod
             orders.push_back({nodeAction(ActionKind::kUncordon, node.name), author(node)});
         if (!node.isWithdrawn() || node.isDown()) continue;
         for (const model::ReplicaView& replica : job.replicas)
-            if (!leaves && runs(replica) && isHere(job, replica.replica, node.name)) {
+            if (!leaves && runsOn(job, replica, node.name)) {
                 orders.push_back(
                     {replicaAction(ActionKind::kDrain, replica.replica), author(node)});
                 leaves = true;

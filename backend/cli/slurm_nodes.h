@@ -42,6 +42,9 @@ struct SlurmOrder {
     std::string by;  ///< its author in events: "slurm: n2 is draining (bad DIMM)"
 };
 
+/// The replica has a process on the node and may be asked to leave.
+bool runsOn(const model::RunState& job, const model::ReplicaView& replica, const std::string& node);
+
 /// The orders that bring the job to what Slurm says now: a withdrawn node is cordoned, and
 /// uncordoned when it is usable again; replicas on a node that is drained leave it, one after
 /// another, and may start elsewhere once they have. `given` are those that were carried out.

@@ -29,8 +29,8 @@ namespace fs = std::filesystem;
 
 /// Time limit for running jobs to write their last checkpoint.
 constexpr std::chrono::seconds kStopLimit{45};
-/// Of what tells one state directory from another: candidates that do not share theirs do not
-/// stand by for each other.
+/// Digits of what tells one state directory from another: candidates that do not share theirs do
+/// not stand by for each other.
 constexpr size_t kClusterDigits = 16;
 
 bool isOver(model::JobPhase phase) {

@@ -1053,6 +1053,40 @@ TEST_F(WholeJobTest, AnAgentWithTheKeyOfItsNodeNeedsNoSecretOfTheController) {
     EXPECT_THAT(trained.out, HasSubstr("step 3/3"));
 }
 
+TEST_F(WholeJobTest, ADrainedNodeIsEmptiedReplicaByReplicaAndTheJobTrainsOn) {
+    spawn({kBin + "/bulkheadd", "--state-dir", dir_ + "/state", "--agents", "2", "--slots", "2"},
+          dir_ + "/daemon.out");
+    const auto ctl = [&](const std::string& verb) {
+        return shellBoth(kBin + "/bulkheadctl " + verb + " --target unix:" + dir_ +
+                         "/state/bulkhead.sock </dev/null");
+    };
+    const auto says = [&](const std::string& verb, const std::string& what) {
+        return ctl(verb).out.find(what) != std::string::npos;
+    };
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    ASSERT_TRUE(waitUntil([&] { return says("nodes", "node0") && says("nodes", "node1"); }));
+    ASSERT_EQ(ctl("start " + dir_ + "/small.toml").code, 0);
+    ASSERT_TRUE(waitUntil([&] { return says("jobs", "2/2 replicas"); })) << ctl("status").out;
+
+    const Ran drained = ctl("nodes drain node0");
+    EXPECT_EQ(drained.code, 0) << drained.out;
+    EXPECT_THAT(drained.out, HasSubstr("node0 is empty; it stays cordoned"));
+    EXPECT_THAT(drained.out, HasSubstr("of small trains elsewhere"));
+    EXPECT_THAT(ctl("nodes").out, ::testing::ContainsRegex("node0 .*cordoned +0 of 2"));
+    EXPECT_THAT(ctl("nodes").out, HasSubstr("2 of 2"));
+    EXPECT_TRUE(says("jobs", "training")) << ctl("jobs").out;
+
+    const Ran full = ctl("nodes drain node1");
+    EXPECT_EQ(full.code, 4) << full.out;
+    EXPECT_THAT(full.out, HasSubstr("needs 1 slots, and the other nodes have 0"));
+    EXPECT_TRUE(says("jobs", "2/2 replicas")) << "nobody left for nowhere";
+    EXPECT_EQ(ctl("nodes drain nowhere").code, 5);
+    EXPECT_EQ(ctl("stop --yes").code, 0);
+    ASSERT_TRUE(waitUntil([&] { return says("jobs", "finished"); }));
+    EXPECT_EQ(ctl("ledger --check").code, 0) << ctl("ledger --check").out;
+    killAllThatName(dir_);
+}
+
 TEST_F(WholeJobTest, ANewRunOnAnOldHistorySaysHowToGoOnWithTheOldOne) {
     const std::string up = kBin + "/bulkheadctl up --replicas 1 --shards 1 --name one --steps 3 " +
                            "--set policies.min_replicas=1 --db " + dir_ + "/run.db";
