@@ -35,6 +35,8 @@ constexpr milliseconds kLookEvery{200};  ///< of one that stands by
 constexpr milliseconds kAnswerWithin{700};
 constexpr milliseconds kReasonWithin{50};
 constexpr uint64_t kMostCertificateBytes = 1 << 20;
+/// The value of the last leader's key when that one gave the lead up in order.
+constexpr std::string_view kGivenUp = "given up";
 
 /// Also counts the time in which this machine slept.
 MonoNs bootNow() {
@@ -47,6 +49,29 @@ MonoNs bootNow() {
 std::string endOf(std::string prefix) {
     ++prefix.back();
     return prefix;
+}
+
+std::string nameOf(int64_t lease) {
+    return absl::StrCat(absl::Hex(lease));
+}
+
+/// Holds when `key` has `value`, or, for the empty one, does not exist.
+void expect(etcd::TxnRequest& wanted, const std::string& key, std::string_view value) {
+    etcd::Compare& one = *wanted.add_compare();
+    one.set_key(key);
+    if (value.empty()) {
+        one.set_target(etcd::Compare::CREATE);
+        one.set_create_revision(0);
+    } else {
+        one.set_target(etcd::Compare::VALUE);
+        one.set_value(std::string(value));
+    }
+}
+
+void put(etcd::RequestOp& op, const std::string& key, std::string_view value, int64_t lease) {
+    op.mutable_request_put()->set_key(key);
+    op.mutable_request_put()->set_value(std::string(value));
+    op.mutable_request_put()->set_lease(lease);
 }
 
 std::chrono::system_clock::time_point within(milliseconds time) {
@@ -151,7 +176,7 @@ class Lead::Etcd {
     size_t at_ = 0;
 };
 
-Lead::Lead(LeadOptions options) : options_(std::move(options)) {}
+Lead::Lead(LeadOptions options) : options_(std::move(options)), over_(kGivenUp) {}
 
 absl::Status Lead::connect() {
     auto etcd = Etcd::open(options_);
@@ -162,6 +187,8 @@ absl::Status Lead::connect() {
 
 absl::StatusOr<bool> Lead::hold() {
     const MonoNs asked = bootNow();
+    // What was seen before a round that failed may be so no more.
+    const std::string before = std::exchange(over_, std::string(kGivenUp));
     // One that leads has no use for an answer that comes when its lease has ended.
     const MonoNs leadsUntil = leadsUntilNs_;
     const MonoNs until = leadsUntil > 0 ? leadsUntil : asked + kLeaseSeconds * kSecond;
@@ -196,24 +223,23 @@ absl::StatusOr<bool> Lead::hold() {
     }
     if (absl::IsNotFound(status)) lease_ = 0;
     if (!status.ok()) return status;
+    length_ = ttl * kSecond;
+    // One that leads takes its own key back when somebody has deleted it.
+    const std::string over = leadsUntil > 0 ? nameOf(lease_) : before;
     // Rounds that change nothing write nothing: etcd keeps what was written until it is compacted.
     etcd::TxnRequest wanted;
-    etcd::Compare& nobody = *wanted.add_compare();
-    nobody.set_target(etcd::Compare::CREATE);
-    nobody.set_key(leadKey());
-    nobody.set_create_revision(0);
-    const auto put = [&](etcd::RequestOp& op, const std::string& key) {
-        op.mutable_request_put()->set_key(key);
-        op.mutable_request_put()->set_value(options_.name);
-        op.mutable_request_put()->set_lease(lease_);
-    };
-    put(*wanted.add_success(), leadKey());
+    expect(wanted, leadKey(), "");
+    expect(wanted, lastKey(), over);
+    put(*wanted.add_success(), leadKey(), options_.name, lease_);
+    put(*wanted.add_success(), lastKey(), nameOf(lease_), 0);
     wanted.add_failure()->mutable_request_range()->set_key(leadKey());
+    wanted.add_failure()->mutable_request_range()->set_key(lastKey());
     for (auto* ops : {wanted.mutable_success(), wanted.mutable_failure()}) {
         etcd::RangeRequest& all = *ops->Add()->mutable_request_range();
         all.set_key(candidates());
         all.set_range_end(endOf(candidates()));
-        if (announced_ != lease_) put(*ops->Add(), absl::StrCat(candidates(), absl::Hex(lease_)));
+        if (announced_ != lease_)
+            put(*ops->Add(), candidates() + nameOf(lease_), options_.name, lease_);
     }
     etcd::TxnResponse answer;
     status = etcd_->call(until, [&](auto& member, auto& context) {
@@ -221,20 +247,25 @@ absl::StatusOr<bool> Lead::hold() {
     });
     if (absl::IsNotFound(status)) lease_ = 0;
     if (!status.ok()) return status;
-    if (answer.responses_size() < 2 ||
-        (!answer.succeeded() && answer.responses(0).response_range().kvs().empty()))
+    if (answer.responses_size() < 3)
         return absl::UnavailableError("etcd's answer is not what was asked for");
     announced_ = lease_;
     bool ours = answer.succeeded();
-    holder_ = options_.name;
     if (!ours) {
-        const etcd::KeyValue& holder = answer.responses(0).response_range().kvs(0);
+        const auto valueOf = [&](int i) {
+            const auto& kvs = answer.responses(i).response_range().kvs();
+            return kvs.empty() ? etcd::KeyValue() : kvs[0];
+        };
+        const etcd::KeyValue holder = valueOf(0);
         ours = holder.lease() == lease_;
         holder_ = holder.value();
+        if (!ours) over_ = mayFollow(holder.lease(), valueOf(1).value(), over, until);
+    } else {
+        holder_ = options_.name;
     }
     if (ours) leadsUntilNs_ = asked + ttl * kSecond - kMargin;
     std::vector<std::string> others;
-    for (const etcd::KeyValue& one : answer.responses(1).response_range().kvs())
+    for (const etcd::KeyValue& one : answer.responses(2).response_range().kvs())
         if (one.lease() != lease_) others.push_back(one.value());
     std::sort(others.begin(), others.end());
     const MutexLock lock(mutex_);
@@ -242,6 +273,28 @@ absl::StatusOr<bool> Lead::hold() {
         spdlog::info("standing by: {}", others.empty() ? "nobody" : absl::StrJoin(others, ", "));
     standbys_ = std::move(others);
     return ours;
+}
+
+std::string Lead::mayFollow(int64_t holder, const std::string& last, const std::string& over,
+                            MonoNs until) {
+    if (holder == 0) {
+        const MonoNs now = bootNow();
+        if (absentSince_ == 0 || absent_ != last) {
+            absent_ = last;
+            absentSince_ = now;
+        }
+        return now - absentSince_ < length_ ? std::string(kGivenUp) : last;
+    }
+    absentSince_ = 0;
+    etcd::LeaseTimeToLiveResponse left;
+    const absl::Status status = etcd_->call(until, [&](auto& member, auto& context) {
+        etcd::LeaseTimeToLiveRequest wanted;
+        wanted.set_id(holder);
+        return member.lease->LeaseTimeToLive(&context, wanted, &left);
+    });
+    // Gone between the two questions: run out if its last second was seen before.
+    if (status.ok() && left.ttl() < 0) return over;
+    return std::string(status.ok() && left.ttl() == 0 ? nameOf(holder) : kGivenUp);
 }
 
 std::vector<std::string> Lead::standbys() const {
@@ -264,7 +317,12 @@ absl::StatusOr<std::unique_ptr<Lead>> Lead::await(LeadOptions options, const Pau
             break;
         }
         if (std::exchange(told, now) != now) {
-            if (held.ok())
+            if (held.ok() && now.empty())
+                spdlog::info(
+                    "stands by: nobody leads; takes the lead {} s from now, when no earlier "
+                    "controller can believe that it does",
+                    lead->length_ / kSecond);
+            else if (held.ok())
                 spdlog::info("stands by: {} leads", now);
             else
                 spdlog::warn("stands by, and cannot ask who leads: {}", now);
@@ -287,7 +345,7 @@ void Lead::keep() {
         check();
         const auto held = hold();
         check();
-        if (held.ok() && !*held) die(holder_ + " leads");
+        if (held.ok() && !*held) die(holder_.empty() ? "its key is gone" : holder_ + " leads");
         if (absl::IsNotFound(held.status())) die(std::string(held.status().message()));
         const std::string now(held.status().message());
         if (std::exchange(told, now) != now && !held.ok())
@@ -309,8 +367,18 @@ Lead::~Lead() {
     }
     if (keeper_.joinable()) keeper_.join();
     if (lease_ == 0) return;
+    const MonoNs until = bootNow() + kLeaseSeconds * kSecond;
+    if (leadsUntilNs_ > 0) {
+        etcd::TxnRequest wanted;
+        etcd::TxnResponse answer;
+        expect(wanted, lastKey(), nameOf(lease_));
+        put(*wanted.add_success(), lastKey(), kGivenUp, 0);
+        (void)etcd_->call(until, [&](auto& member, auto& context) {
+            return member.kv->Txn(&context, wanted, &answer);
+        });
+    }
     etcd::LeaseRevokeResponse gone;
-    (void)etcd_->call(bootNow() + kLeaseSeconds * kSecond, [&](auto& member, auto& context) {
+    (void)etcd_->call(until, [&](auto& member, auto& context) {
         etcd::LeaseRevokeRequest ours;
         ours.set_id(lease_);
         return member.lease->LeaseRevoke(&context, ours, &gone);

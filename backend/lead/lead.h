@@ -31,6 +31,10 @@ struct LeadOptions {
 /// it ends here before it ends in etcd, unless this clock is slower than etcd's by more than the
 /// margin. A process that was stopped meanwhile is kept from acting on what it believed before by
 /// check(), by FencedFiles, and by ranks and agents, which have gone to another controller.
+/// The key may also be gone without its lease having run out: deleted or revoked by hand. So
+/// bulkhead/last/CLUSTER, which has no lease, names the last one that led, and a candidate takes a
+/// lead that nobody has at once only when that one gave it up in order or the candidate saw the
+/// last second of its lease. Otherwise it waits for the length of a lease first.
 class Lead {
   public:
     /// Waits so long; false: it is to stand by no more.
@@ -54,17 +58,27 @@ class Lead {
     /// One round: renews the lease, or takes one, and then the key if nobody has it. True: this
     /// candidate has it. NotFound: the lease has ended.
     absl::StatusOr<bool> hold();
+    /// The value of lastKey() with which this candidate may take the lead next time, after a round
+    /// that found the lead with `holder` (a lease; 0: with nobody) and `last`; `over` is what it
+    /// was.
+    std::string mayFollow(int64_t holder, const std::string& last, const std::string& over,
+                          MonoNs until);
     void keep();
 
     std::string leadKey() const { return "bulkhead/lead/" + options_.cluster; }
+    std::string lastKey() const { return "bulkhead/last/" + options_.cluster; }
     std::string candidates() const { return "bulkhead/candidate/" + options_.cluster + "/"; }
 
     const LeadOptions options_;
     std::unique_ptr<Etcd> etcd_;
     int64_t lease_ = 0;
-    int64_t announced_ = 0;  ///< the lease of the key with its name
+    MonoNs length_ = 0;       ///< of the lease, as granted
+    int64_t announced_ = 0;   ///< the lease of the key with its name
+    std::string over_;        ///< see mayFollow()
+    std::string absent_;      ///< the last leader, when its key was first seen to be gone...
+    MonoNs absentSince_ = 0;  ///< ...at this time; 0: the lead is with somebody
     std::atomic<int64_t> leadsUntilNs_{0};
-    std::string holder_;  ///< the name of the leader, as last heard
+    std::string holder_;  ///< the name of the leader, as last heard; empty: nobody leads
     mutable Mutex mutex_;
     std::vector<std::string> standbys_ ABSL_GUARDED_BY(mutex_);
     ConditionVariable wake_;

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 class LeadTest : public WholeJobTest {
   protected:
     void SetUp() override {
-        ASSERT_EQ(shell("command -v etcd").code, 0)
+        ASSERT_EQ(shell("command -v etcd && command -v etcdctl").code, 0)
             << "etcd is not installed: ./dev deps --cluster";
         startEtcd();
         fs::create_directories(dir_ + "/state");
@@ -65,6 +65,17 @@ class LeadTest : public WholeJobTest {
         for (const auto& [name, ports] : ports_)
             command += " --controller 127.0.0.1:" + std::to_string(ports.first);
         start("n0", command);
+    }
+    std::string etcdctl(const std::string& command) {
+        return shell("ETCDCTL_API=3 etcdctl --endpoints http://127.0.0.1:" + std::to_string(etcd_) +
+                     " " + command)
+            .out;
+    }
+    /// Etcd has it so.
+    std::string leader() {
+        std::string name = etcdctl("get --prefix bulkhead/lead/ --print-value-only");
+        while (!name.empty() && name.back() == '\n') name.pop_back();
+        return name;
     }
     bool says(const std::string& name, const std::string& what) const {
         return read(dir_ + "/" + name + ".log").find(what) != std::string::npos;
@@ -130,8 +141,10 @@ TEST_F(LeadTest, AJobTrainsOnWithTheNextControllerWhateverEndsTheOneThatLeads) {
     ASSERT_TRUE(waitUntil([&] { return says("b", "stands by: a leads"); }));
     startAgent();
     startJob();
+    ASSERT_TRUE(waitUntil([&] { return says("a", "standing by: b"); }));
     EXPECT_THAT(ctl("controllers").out,
                 ::testing::MatchesRegex("CONTROLLER +STATE *\na +leads *\nb +stands by *\n"));
+    EXPECT_THAT(ctl("metrics --once").out, HasSubstr("\nbulkhead_controllers_standing_by 1\n"));
 
     uint64_t before = step();
     end("a", SIGKILL);
@@ -159,6 +172,37 @@ TEST_F(LeadTest, AJobTrainsOnWithTheNextControllerWhateverEndsTheOneThatLeads) {
     EXPECT_TRUE(says("a", "this controller does not lead any more and ends"));
     before = step();
     EXPECT_TRUE(waitUntil([&] { return step() > before + 2; })) << "it took nothing with it";
+    finishAndAudit();
+}
+
+TEST_F(LeadTest, AKeyThatSomebodyDeletesLetsNobodyLeadBesideTheLeader) {
+    startController("a");
+    ASSERT_TRUE(waitUntil([&] { return says("a", "leads, as a"); }));
+    startController("b");
+    ASSERT_TRUE(waitUntil([&] { return says("b", "stands by: a leads"); }));
+    startAgent();
+    startJob();
+
+    // The leader has its key back before the other may take it.
+    etcdctl("del --prefix bulkhead/lead/");
+    ASSERT_TRUE(waitUntil([&] { return leader() == "a"; }));
+    uint64_t before = step();
+    EXPECT_TRUE(waitUntil([&] { return step() > before + 2; }));
+
+    // Without its lease it ends; it may have believed in it until then.
+    const std::string holds = etcdctl("get --prefix bulkhead/lead/ -w fields");
+    const size_t at = holds.find("\"Lease\" : ");
+    ASSERT_NE(at, std::string::npos) << holds;
+    char lease[32];
+    std::snprintf(lease, sizeof lease, "%llx", std::strtoull(holds.c_str() + at + 10, nullptr, 10));
+    etcdctl(std::string("lease revoke ") + lease);
+    ASSERT_TRUE(ended("a"));
+    EXPECT_TRUE(says("a", "its lease in etcd has ended")) << read(dir_ + "/a.log");
+    EXPECT_FALSE(says("b", "leads, as b"));
+    ASSERT_TRUE(waitUntil([&] { return says("b", "leads, as b"); }));
+    EXPECT_TRUE(says("b", "stands by: nobody leads; takes the lead 3 s from now"));
+    before = step();
+    EXPECT_TRUE(waitUntil([&] { return step() > before + 2; }));
     finishAndAudit();
 }
 
