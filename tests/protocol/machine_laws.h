@@ -157,6 +157,8 @@ class MachineLaws {
             EXPECT_FALSE(orders_ == *e) << "they are in the log already";
             orders_ = *e;
         }
+        if (std::holds_alternative<LogCheckpoint>(append.entry) && orders_)
+            orders_->checkpoint = false;  // the answer
     }
 
     void sent(const CoordinatorMachine& machine, const ToReplica& message) {

@@ -32,6 +32,19 @@ class OrdersTest : public MachineScript {
                 if (c.checkpoint) asked.push_back(r);
         return asked;
     }
+    /// The last step's state.
+    void wrote(int32_t writer) {
+        const uint64_t step = machine->committedStep();
+        say(writer,
+            CheckpointDone{writer, 1, step, 0, "/c/" + std::to_string(step), 1, 1, true, ""});
+    }
+    /// To a coordinator that begins now.
+    bool logWantsCheckpoint() const {
+        std::vector<LogEntry> entries;
+        for (const auto& append : actionsIn<AppendLog>(everything)) entries.push_back(append.entry);
+        const auto read = recoverState(entries, options.replicas, options.domains);
+        return read.ok() && read->orders && read->orders->checkpoint;
+    }
 };
 
 TEST_F(OrdersTest, PoliciesHoldFromTheirAnswerOnAndImpossibleOnesAreRefused) {
@@ -120,6 +133,38 @@ TEST_F(OrdersTest, AStopSaysWhoOrderedItAndOnlyTheOneForGoodIsTheNextCoordinator
         EXPECT_EQ(facts<fact::RunFinished>().back().why, "operator bo");
         everything.clear();
     }
+}
+
+TEST_F(OrdersTest, TheLogHasEveryOrderOfACheckpointUntilThatIsWritten) {
+    train(2);
+    for (int order = 0; order < 2; ++order) {
+        operate(OperationKind::kCheckpoint);
+        EXPECT_TRUE(logWantsCheckpoint());
+        commit();
+        const int32_t writer = askedToWrite().at(0);
+        operate(OperationKind::kPause);
+        EXPECT_TRUE(logWantsCheckpoint()) << "it is being written";
+        wrote(writer);
+        operate(OperationKind::kResume);
+        EXPECT_TRUE(logWantsCheckpoint()) << "its state is not compared yet";
+        commit();
+        EXPECT_FALSE(logWantsCheckpoint());
+        operate(OperationKind::kHoldRejoin, 2);
+        operate(OperationKind::kReleaseRejoin, 2);
+        EXPECT_FALSE(logWantsCheckpoint());
+    }
+}
+
+TEST_F(OrdersTest, AnOrderThatCameWhileACheckpointWasBeingWrittenIsNotAnsweredByIt) {
+    options.policies.checkpointEverySteps = 3;
+    train(2);
+    commit();
+    const int32_t writer = askedToWrite().at(0);
+    operate(OperationKind::kCheckpoint);
+    wrote(writer);
+    voteAll();
+    ASSERT_THAT(logged<LogCheckpoint>(), SizeIs(1));
+    EXPECT_TRUE(logWantsCheckpoint());
 }
 
 TEST_F(OrdersTest, AStepThatDoesNotEndHoldsAStopUpForSoLong) {

@@ -92,7 +92,7 @@ void CoordinatorMachine::Impl::planCheckpoint(int32_t writer, uint64_t step) {
     CheckpointPlan& plan = checkpointPlans_[step] =
         CheckpointPlan{std::move(entry), writer, find(writer)->incarnation, now_, {}, {}};
     if (const Hashes* agreed = agreed_.find(step)) plan.agreed = *agreed;
-    checkpointWanted_ = false;
+    plan.ordered = std::exchange(checkpointWanted_, false);
 }
 
 /// The record is durable: this step happened.
@@ -304,6 +304,7 @@ void CoordinatorMachine::Impl::checkpointEnded(CheckpointPlan plan) {
         entry.path = done.path;
         entry.hashes = done.hashes;
         log(entry, false);
+        ordered_.checkpoint = false;  // to whoever reads the log this answers the order
         checkpoints_.add(std::move(entry));
         discardSurplus(*find(done.replica));
         // A rollback may go behind the newest, when that is damaged.
@@ -320,6 +321,7 @@ void CoordinatorMachine::Impl::checkpointEnded(CheckpointPlan plan) {
                                   ", which is tried again: ", done.error,
                                   "; or stop the job without a checkpoint"));
     }
+    logOrders();
 }
 
 /// The log says first which checkpoints are not gone back to any more; then a rank may remove them.

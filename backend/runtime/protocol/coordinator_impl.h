@@ -173,6 +173,7 @@ struct CheckpointPlan {
     std::optional<Hashes> agreed;
     std::optional<CheckpointDone> done;  ///< and the state is still to be compared
     MonoNs doneAt = 0;
+    bool ordered = false;  ///< answers an order, which stands in the log until this has ended
 };
 
 /// Values of one lineage; the next begins with none of them.
@@ -481,8 +482,8 @@ class CoordinatorMachine::Impl : Lineage {
     bool checkpointWanted_ = false;
     bool finished_ = false;
     std::optional<std::string> rollbackWhy_;
-    std::string givenUpWhy_;      ///< of the last replica that was
-    uint64_t furthest_ = 0;       ///< last step ever committed, of any lineage
+    std::string givenUpWhy_;            ///< of the last replica that was
+    uint64_t furthest_ = 0;             ///< last step ever committed, of any lineage
     std::optional<uint64_t> undoneAt_;  ///< furthest_ at the last rollback
     uint32_t fruitless_ = 0;      ///< rollbacks in a row with no step beyond furthest_ in between
     bool beginsDamaged_ = false;  ///< rollbackWhy_: resumeFrom_ cannot be read

@@ -55,7 +55,9 @@ LogOrders CoordinatorMachine::Impl::orders() const {
     o.stopping = stopping_ && !stopThisTermOnly_;
     o.stopCheckpoint = stopCheckpoint_;
     o.stopWhy = stopWhy_;
-    o.checkpoint = checkpointWanted_;
+    o.checkpoint =
+        checkpointWanted_ || std::any_of(checkpointPlans_.begin(), checkpointPlans_.end(),
+                                         [](const auto& plan) { return plan.second.ordered; });
     for (const Replica& r : replicas_) {
         if (r.hold) o.held.push_back(r.id);
         if (r.drain) o.drained.push_back(r.id);
