@@ -25,6 +25,9 @@ using Labels = std::vector<std::pair<std::string, std::string>>;
 
 constexpr double kNs = 1e-9;
 constexpr double kMs = 1e-3;
+constexpr std::chrono::milliseconds kLook{100};
+/// Who stands by changes without a word of the daemon's.
+constexpr int kLooksPerHandshake = 50;
 
 /// Families by name, in the order in which they were first named.
 class Families {
@@ -180,8 +183,7 @@ class Exporter final : public prometheus::Collectable {
         handlers.onConnected = [this](model::ServerInfo info) {
             const MutexLock lock(mutex_);
             observed_.up = true;
-            observed_.build = info.build;
-            observed_.certificateEndsNs = info.certificateEndsNs;
+            observed_.server = std::move(info);
         };
         handlers.onJobs = [this](std::vector<model::JobInfo> jobs) { follow(std::move(jobs)); };
         handlers.onDisconnected = [this](client::Failure failure, client::SteadyTime) {
@@ -207,6 +209,11 @@ class Exporter final : public prometheus::Collectable {
     std::vector<MetricFamily> Collect() const override {
         const MutexLock lock(mutex_);
         return metricFamilies(observed_);
+    }
+
+    void serverIs(model::ServerInfo info) {
+        const MutexLock lock(mutex_);
+        observed_.server = std::move(info);
     }
 
     /// Waits until every job has sent its state. The reason, when that will not be.
@@ -286,8 +293,15 @@ int serve(const Cli& cli, const std::string& listen, bool once) {
             "listening_ports", listen, "num_threads", "64", "request_timeout_ms", "1000"});
         exposer.RegisterCollectable(exporter);
         std::fprintf(stderr, "serving http://%s/metrics\n", listen.c_str());
-        while (interrupts.count() == 0 && !exporter->failure())
-            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        for (int round = 0; interrupts.count() == 0 && !exporter->failure(); ++round) {
+            std::this_thread::sleep_for(kLook);
+            if (round % kLooksPerHandshake != 0) continue;
+            auto info = session.value()->awaitUnless<model::ServerInfo>(
+                interrupts, [](client::Client& client, client::Reply<model::ServerInfo> reply) {
+                    client.handshake(std::move(reply));
+                });
+            if (info && info->ok()) exporter->serverIs(std::move(info->value()));
+        }
     } catch (const std::exception& e) {
         return fail(cli, {client::FailureCode::kInvalid, "Cannot serve metrics on " + listen,
                           std::string(e.what()) + ".",
@@ -302,15 +316,20 @@ int serve(const Cli& cli, const std::string& listen, bool once) {
 std::vector<MetricFamily> metricFamilies(const Observed& observed) {
     Families out;
     out.gauge("bulkhead_daemon_up", "1 if the daemon answers, else 0", {}, observed.up ? 1 : 0);
-    if (!observed.build.empty())
-        out.gauge("bulkhead_daemon_info", "1; the version is a label",
-                  {{"version", observed.build}}, 1);
-    if (observed.certificateEndsNs > 0)
+    const model::ServerInfo& server = observed.server;
+    if (!server.build.empty())
+        out.gauge("bulkhead_daemon_info", "1; the version is a label", {{"version", server.build}},
+                  1);
+    if (server.certificateEndsNs > 0)
         out.gauge("bulkhead_daemon_certificate_end_timestamp_seconds",
                   "Unix time when the daemon's certificate ends", {},
-                  static_cast<double>(observed.certificateEndsNs) * kNs);
+                  static_cast<double>(server.certificateEndsNs) * kNs);
     // The past is no figure of the present: without the daemon nothing is said of its jobs.
     if (!observed.up) return out.take();
+    if (!server.leader.empty())
+        out.gauge("bulkhead_controllers_standing_by",
+                  "Controllers that would take over from the one that leads", {},
+                  static_cast<double>(server.standbys.size()));
     for (const model::JobInfo& job : observed.jobs) {
         addJob(out, job);
         const auto found = observed.states.find(job.id);

@@ -15,9 +15,8 @@ namespace bulkhead::cli {
 
 /// A daemon as `bulkheadctl metrics` knows it at one moment.
 struct Observed {
-    bool up = false;                ///< the connection to it is live
-    std::string build;              ///< its version; empty: not known yet
-    int64_t certificateEndsNs = 0;  ///< Unix time; 0: it has no certificate
+    bool up = false;           ///< the connection to it is live
+    model::ServerInfo server;  ///< `build` is empty while it is not known
     std::vector<model::JobInfo> jobs;
     /// By job id; a job without an entry has not sent its state yet.
     std::map<std::string, model::RunState> states;

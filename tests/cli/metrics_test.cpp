@@ -28,8 +28,10 @@ model::Event at(int64_t ns, uint64_t seq, model::EventBody body) {
 Observed trainingJob() {
     Observed observed;
     observed.up = true;
-    observed.build = "9.9";
-    observed.certificateEndsNs = 5'000'000'000;
+    observed.server.build = "9.9";
+    observed.server.certificateEndsNs = 5'000'000'000;
+    observed.server.leader = "train-1";
+    observed.server.standbys = {"train-2", "train-3"};
     model::JobInfo job;
     job.id = "demo \"1\"";
     job.phase = model::JobPhase::kTraining;
