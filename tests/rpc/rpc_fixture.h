@@ -72,6 +72,13 @@ class WatchLog {
         });
     }
 
+    /// `look(*this)` while nothing changes.
+    template <class Look>
+    void look(Look look) {
+        const MutexLock lock(mutex_);
+        look(*this);
+    }
+
     int snapshots = 0;
     uint64_t events = 0;
     bool gap = false;

@@ -218,6 +218,11 @@ void tuneStream(int fd) {
     ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
+void breakUnanswered(int fd, MonoNs after) {
+    const int ms = static_cast<int>(after / kMillisecond);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
 void resetOnClose(int fd) {
     const linger hard{1, 0};
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);

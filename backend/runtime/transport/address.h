@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/clock.h"
 #include "backend/common/unique_fd.h"
 
 /// Socket addresses as text: "ip:port" (IPv4 dotted or "[::1]:port") and "unix:/path".
@@ -47,6 +48,9 @@ struct SocketAddress {
 /// No delay for small messages, keepalive that notices a vanished host within about a minute.
 /// Does nothing on Unix sockets.
 void tuneStream(int fd);
+
+/// Breaks a TCP connection when bytes wait for an acknowledgement for so long.
+void breakUnanswered(int fd, MonoNs after);
 
 /// Makes the coming close() send a reset instead of an orderly end.
 void resetOnClose(int fd);

@@ -14,6 +14,11 @@
 namespace bulkhead::runtime {
 namespace {
 
+/// A connector connects anew to whoever acknowledges nothing for so long: TCP waits twice as long
+/// before each repetition, and finds a network that is whole again as long after that as it was
+/// away. Several repetitions have their turn within it.
+constexpr MonoNs kAnswerWithin = 3 * kSecond;
+
 class SocketListener final : public ControlListener {
   public:
     SocketListener(Reactor& reactor, UniqueFd fd, ChannelOptions options, AcceptChannel accept)
@@ -111,6 +116,7 @@ class SocketConnector final : public ControlConnector {
             return finish(absl::UnavailableError(
                 absl::StrCat("cannot connect to ", address_, ": ", std::strerror(error))));
         reactor_.unwatch(fd_.get());
+        breakUnanswered(fd_.get(), kAnswerWithin);
         finish(std::unique_ptr<ControlChannel>(
             std::make_unique<SocketChannel>(reactor_, std::move(fd_), options_)));
     }

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job over hosts with addresses of their own, whose network fails in every way but loudly.
+#include <gmock/gmock.h>
+
+#include "tests/cli/shell.h"
+#include "tests/cli/whole_job.h"
+#include "tests/cluster/hosts.h"
+
+namespace bulkhead::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using Steady = std::chrono::steady_clock;
+
+constexpr size_t kController = 0;  ///< the host; agents are on the others
+constexpr size_t kReplicas = 3;
+constexpr uint64_t kSeed = 20261129;
+
+class NetworkTest : public WholeJobTest {
+  protected:
+    void SetUp() override {
+        auto hosts = Hosts::make(1 + kReplicas, kSeed);
+        if (absl::IsUnavailable(hosts.status()))
+            GTEST_SKIP() << "this kernel or user makes no hosts of namespaces: " << hosts.status();
+        ASSERT_TRUE(hosts.ok()) << hosts.status();
+        hosts_ = *std::move(hosts);
+        fs::create_directories(dir_ + "/state");
+        ::chmod((dir_ + "/state").c_str(), 0700);
+        runOn(kController,
+              {kBin + "/bulkheadd", "--role=controller", "--state-dir", dir_ + "/state",
+               "--control-listen", Hosts::addressOf(kController) + ":7401"});
+        ASSERT_TRUE(waitUntil([&] { return fs::exists(dir_ + "/state/control.token"); }));
+        for (size_t n = 1; n <= kReplicas; ++n)
+            runOn(n, {kBin + "/bulkheadd", "--role=agent", "--node", nodeOf(n), "--address",
+                      Hosts::addressOf(n), "--state-dir", dir_ + "/" + nodeOf(n), "--slots", "2",
+                      "--controller", Hosts::addressOf(kController) + ":7401", "--control-token",
+                      dir_ + "/state/control.token"});
+        auto client = client::Client::open({target(), "", "tester", kForever});
+        ASSERT_TRUE(client.ok());
+        client_ = std::move(client).value();
+    }
+    void TearDown() override {
+        watch_.reset();
+        client_.reset();
+        if (HasFailure())
+            for (size_t n = 0; hosts_ && n < hosts_->count(); ++n)
+                std::fprintf(stderr, "== host %zu\n%s\n", n, read(logOf(n)).c_str());
+        hosts_.reset();
+        for (const pid_t pid : pids_) ::waitpid(pid, nullptr, 0);
+    }
+
+    static std::string nodeOf(size_t host) { return "n" + std::to_string(host); }
+    std::string logOf(size_t host) const { return dir_ + "/host" + std::to_string(host) + ".log"; }
+    std::string target() const { return "unix:" + dir_ + "/state/bulkhead.sock"; }
+    Ran ctl(const std::string& verb) {
+        return shellBoth(kBin + "/bulkheadctl -t " + target() + " " + verb + " </dev/null");
+    }
+    void runOn(size_t host, const std::vector<std::string>& command) {
+        std::string line = "exec";
+        for (const std::string& word : hosts_->inside(host)) line += " " + word;
+        for (const std::string& word : command) line += " " + word;
+        pids_.push_back(
+            spawn({"/bin/sh", "-c", line + " 2>>" + logOf(host) + " >&2"}, "/dev/null"));
+    }
+
+    /// Each replica on a node of its own.
+    void train(const std::string& more = "") {
+        client::JobText job = smallJob();
+        job.text.replace(job.text.find("replicas = 2"), 12, "replicas = 3");
+        job.text += more;
+        ASSERT_TRUE(waitUntil([&] {
+            const std::string nodes = ctl("nodes").out;
+            return nodes.find("n1") != std::string::npos && nodes.find("n2") != std::string::npos &&
+                   nodes.find("n3") != std::string::npos;
+        })) << ctl("nodes").out;
+        const auto started =
+            await<model::JobInfo>([&](auto reply) { client_->startJob(job, {}, reply); });
+        ASSERT_TRUE(started.ok()) << started.failure().cause;
+        watch_ = client_->watch({.job = started.value().id, .replay = ""}, log_.handlers());
+        ASSERT_TRUE(waitForAll(3));
+        ASSERT_EQ(hostsInUse().size(), kReplicas);
+        EXPECT_GT(hosts_->passed(), 100u) << "the replicas do not speak over the network";
+    }
+    uint64_t step() {
+        uint64_t step = 0;
+        log_.look([&](auto& l) {
+            if (l.state && l.state->lastCommit) step = l.state->lastCommit->record.step;
+        });
+        return step;
+    }
+    /// All replicas contribute to a step, which is `steps` or more behind the last one.
+    bool waitForAll(uint64_t steps) {
+        const uint64_t wanted = step() + steps;
+        return waitUntil([&] {
+            bool all = false;
+            log_.look([&](auto& l) {
+                all = stepped(l, wanted) &&
+                      l.state->lastCommit->record.contributors.size() == kReplicas;
+            });
+            return all;
+        });
+    }
+    std::set<std::string> hostsInUse() {
+        std::set<std::string> nodes;
+        log_.look([&](auto& l) {
+            for (const auto& replica : l.state->replicas) nodes.insert(replica.node);
+        });
+        return nodes;
+    }
+    size_t hostOf(int32_t replica) {
+        std::string node;
+        log_.look([&](auto& l) { node = l.state->replicas.at(static_cast<size_t>(replica)).node; });
+        return static_cast<size_t>(std::stoul(node.substr(1)));
+    }
+    uint64_t starts() {
+        uint64_t sum = 0;
+        log_.look([&](auto& l) {
+            for (const auto& replica : l.state->replicas) sum += replica.incarnation;
+        });
+        return sum;
+    }
+    /// The longest time between two commits while `during` runs and until `steps` more are made.
+    double longestWait(const std::function<void()>& during, uint64_t steps) {
+        std::atomic<bool> over = false;
+        double most = 0;
+        std::thread looker([&] {
+            auto last = Steady::now();
+            for (uint64_t seen = step(); !over;) {
+                std::this_thread::sleep_for(milliseconds(5));
+                const auto now = Steady::now();
+                most = std::max(most, std::chrono::duration<double>(now - last).count());
+                if (const uint64_t at = step(); at != seen) {
+                    seen = at;
+                    last = now;
+                }
+            }
+        });
+        during();
+        const uint64_t wanted = step() + steps;
+        EXPECT_TRUE(waitUntil([&] { return step() >= wanted; })) << ctl("status").out;
+        over = true;
+        looker.join();
+        return most;
+    }
+    void finishAndAudit() {
+        EXPECT_EQ(ctl("stop --yes").code, 0);
+        ASSERT_TRUE(waitUntil([&] {
+            return ctl("jobs").out.find("finished") != std::string::npos;
+        })) << ctl("jobs").out;
+        const Ran audit = ctl("ledger --check");
+        EXPECT_EQ(audit.code, 0) << audit.out;
+        EXPECT_THAT(audit.out, HasSubstr("0 twice"));
+        log_.look([](auto& l) { EXPECT_TRUE(l.state->broken.empty()); });
+    }
+
+    std::unique_ptr<Hosts> hosts_;
+    std::unique_ptr<client::Client> client_;
+    WatchLog log_;
+    std::unique_ptr<client::Watch> watch_;
+    std::vector<pid_t> pids_;
+};
+
+constexpr Hosts::Link kCut{.cut = true};
+
+TEST_F(NetworkTest, AHostThatNobodyReachesCostsTheOthersSecondsAndItsReplicaTrainsElsewhere) {
+    train();
+    const size_t host = hostOf(1);
+    const double waited = longestWait([&] { hosts_->linkAll(host, kCut); }, 5);
+    std::printf("cut off: no step for %.1f s\n", waited);
+    EXPECT_LT(waited, 10);
+    ASSERT_TRUE(waitForAll(1)) << ctl("status").out;
+    EXPECT_NE(hostOf(1), host);
+    // What ran there still does, and has no say any more.
+    hosts_->linkAll(host, {});
+    ASSERT_TRUE(waitUntil([&] { return ctl("nodes").out.find("lost") == std::string::npos; }))
+        << ctl("nodes").out;
+    ASSERT_TRUE(waitForAll(5));
+    finishAndAudit();
+}
+
+TEST_F(NetworkTest, WithoutItsControllerAJobWaitsAndGoesOnWithTheSameReplicas) {
+    train();
+    const uint64_t before = starts();
+    const double waited = longestWait(
+        [&] {
+            hosts_->linkAll(kController, kCut);
+            std::this_thread::sleep_for(seconds(8));
+            hosts_->linkAll(kController, {});
+        },
+        5);
+    std::printf("controller cut off for 8 s: no step for %.1f s\n", waited);
+    EXPECT_LT(waited, 8 + 10);
+    ASSERT_TRUE(waitForAll(1));
+    EXPECT_EQ(starts(), before);
+    finishAndAudit();
+}
+
+TEST_F(NetworkTest, ALinkThatCarriesOneWayIsNoLink) {
+    train();
+    for (const bool heard : {false, true}) {
+        const size_t host = hostOf(2);
+        const double waited = longestWait(
+            [&] {
+                for (size_t other = 0; other < hosts_->count(); ++other) {
+                    if (other == host) continue;
+                    if (heard)
+                        hosts_->link(other, host, kCut);
+                    else
+                        hosts_->link(host, other, kCut);
+                }
+            },
+            5);
+        std::printf("%s only: no step for %.1f s\n", heard ? "heard" : "hears", waited);
+        EXPECT_LT(waited, 10);
+        ASSERT_TRUE(waitForAll(1)) << ctl("status").out;
+        hosts_->linkAll(host, {});
+        ASSERT_TRUE(waitForAll(5)) << ctl("status").out;
+    }
+    finishAndAudit();
+}
+
+/// Everybody reaches the controller, and two of the three do not reach each other.
+TEST_F(NetworkTest, TwoHostsThatDoNotReachEachOtherDoNotEndTheJob) {
+    train();
+    const size_t a = hostOf(0);
+    const size_t b = hostOf(1);
+    const double waited = longestWait(
+        [&] {
+            hosts_->link(a, b, kCut);
+            hosts_->link(b, a, kCut);
+        },
+        20);
+    std::printf("no link between two: no step for %.1f s\n", waited);
+    EXPECT_LT(waited, 15);
+    hosts_->linkAll(a, {});
+    ASSERT_TRUE(waitForAll(5)) << ctl("status").out;
+    finishAndAudit();
+}
+
+TEST_F(NetworkTest, ASlowNetworkThatLosesPacketsCostsTimeAndNobodysPlace) {
+    train();
+    const uint64_t before = starts();
+    hosts_->everywhere({.delay = milliseconds(50), .loss = 0.05});
+    const double waited = longestWait([] {}, 6);
+    std::printf("100 ms there and back, 5 %% lost: no step for %.1f s\n", waited);
+    EXPECT_EQ(starts(), before) << ctl("status").out;
+    hosts_->everywhere({});
+    ASSERT_TRUE(waitForAll(5));
+    finishAndAudit();
+}
+
+TEST_F(NetworkTest, AfterAStormOfLinksEverybodyTrains) {
+    train();
+    std::mt19937_64 random(kSeed);
+    const auto until = Steady::now() + seconds(30);
+    while (Steady::now() < until) {
+        const size_t a = random() % hosts_->count();
+        const size_t b = random() % hosts_->count();
+        const Hosts::Link link{.delay = milliseconds(random() % 2 * (random() % 100)),
+                               .loss = random() % 3 == 0 ? 0.1 : 0,
+                               .cut = random() % 3 == 0};
+        if (random() % 4 == 0)
+            hosts_->linkAll(a, link);
+        else if (a != b)
+            hosts_->link(a, b, link);
+        std::this_thread::sleep_for(milliseconds(50 + random() % 700));
+    }
+    hosts_->everywhere({});
+    ASSERT_TRUE(waitForAll(5)) << ctl("status").out;
+    finishAndAudit();
+}
+
+}  // namespace
+}  // namespace bulkhead::testing
