@@ -4,18 +4,25 @@
 namespace bulkhead::cli {
 
 client::Result<std::optional<model::JobInfo>> leftUnfinished(Session& session) {
+    auto job = leftOrEnded(session);
+    if (job.ok() && job.value() && job.value()->phase == model::JobPhase::kFinished)
+        return std::optional<model::JobInfo>();
+    return job;
+}
+
+client::Result<std::optional<model::JobInfo>> leftOrEnded(Session& session) {
     const auto jobs = session.await<std::vector<model::JobInfo>>(
         [](client::Client& c, auto reply) { c.listJobs(std::move(reply)); });
     if (!jobs.ok()) return jobs.failure();
-    const auto failed = [](const model::JobInfo& job) {
-        return job.phase == model::JobPhase::kFailed;
+    const auto order = [](const model::JobInfo& job) {
+        const int rank = job.phase == model::JobPhase::kFinished ? 0
+                         : job.phase == model::JobPhase::kFailed ? 1
+                                                                 : 2;
+        return std::pair(rank, job.run);
     };
     std::optional<model::JobInfo> newest;
     for (const model::JobInfo& job : jobs.value())
-        if (job.phase != model::JobPhase::kFinished &&
-            (!newest ||
-             std::pair(!failed(job), job.run) > std::pair(!failed(*newest), newest->run)))
-            newest = job;
+        if (!newest || order(job) > order(*newest)) newest = job;
     return newest;
 }
 

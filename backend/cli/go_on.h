@@ -12,6 +12,9 @@ namespace bulkhead::cli {
 /// failed then); nullopt if there is none.
 client::Result<std::optional<model::JobInfo>> leftUnfinished(Session& session);
 
+/// Likewise one that has ended since the daemon began, if there is no other.
+client::Result<std::optional<model::JobInfo>> leftOrEnded(Session& session);
+
 /// The newest run that committed a step; nullopt if there is none.
 client::Result<std::optional<model::RunInfo>> newestRun(Session& session);
 

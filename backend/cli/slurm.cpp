@@ -191,9 +191,10 @@ std::optional<client::Failure> awaitDaemon(Session& session) {
                            "Nothing was heard of it for 60 s.", "Its own lines say why.", true};
 }
 
-/// The job that was cut off, else one that goes on behind the newest run, else a new one.
+/// The job that was cut off, else one that goes on behind the newest run, else a new one. One that
+/// was cut off may have been stopped before this process looked: that is its end.
 client::Result<model::JobInfo> startOrGoOn(Session& session, client::JobSource source) {
-    const auto left = leftUnfinished(session);
+    const auto left = leftOrEnded(session);
     if (!left.ok()) return left.failure();
     if (left.value() && left.value()->phase == model::JobPhase::kFailed)
         return client::Failure{
@@ -202,7 +203,9 @@ client::Result<model::JobInfo> startOrGoOn(Session& session, client::JobSource s
             "Mend that, or go on from its last checkpoint with --resume " + left.value()->id + ".",
             false};
     if (left.value()) {
-        std::fprintf(stderr, "bulkheadctl: %s: recovered at step %llu\n", left.value()->id.c_str(),
+        const bool ended = left.value()->phase == model::JobPhase::kFinished;
+        std::fprintf(stderr, "bulkheadctl: %s: %s at step %llu\n", left.value()->id.c_str(),
+                     ended ? "ended" : "recovered",
                      static_cast<unsigned long long>(left.value()->step));
         return *left.value();
     }
