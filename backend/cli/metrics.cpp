@@ -26,7 +26,7 @@ using Labels = std::vector<std::pair<std::string, std::string>>;
 constexpr double kNs = 1e-9;
 constexpr double kMs = 1e-3;
 constexpr std::chrono::milliseconds kLook{100};
-/// Who stands by changes without a word of the daemon's.
+/// The daemon does not say by itself when other controllers come and go.
 constexpr int kLooksPerHandshake = 50;
 
 /// Families by name, in the order in which they were first named.

@@ -187,7 +187,7 @@ absl::Status Lead::connect() {
 
 absl::StatusOr<bool> Lead::hold() {
     const MonoNs asked = bootNow();
-    // What was seen before a round that failed may be so no more.
+    // A round that fails leaves nothing that was seen before it.
     const std::string before = std::exchange(over_, std::string(kGivenUp));
     // One that leads has no use for an answer that comes when its lease has ended.
     const MonoNs leadsUntil = leadsUntilNs_;

@@ -50,7 +50,7 @@ absl::Status refused(const char* what) {
             ::mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, nullptr) == 0;
         say(made ? 0 : -errno);
         ::close(tell);
-        ::signal(SIGCHLD, SIG_IGN);  // whose parent has ended is this process's
+        ::signal(SIGCHLD, SIG_IGN);  // it inherits whatever lost its parent
         while (true) ::pause();
     }
     say(first);

@@ -25,7 +25,7 @@ namespace bulkhead::testing {
 
 class Hosts {
   public:
-    /// Of what passes through the switch.
+    /// The switch does this to packets.
     struct Link {
         std::chrono::milliseconds delay{0};
         double loss = 0;  ///< share of packets
@@ -39,7 +39,7 @@ class Hosts {
 
     size_t count() const { return hosts_.size(); }
     static std::string addressOf(size_t host);
-    /// What a command line begins with to run there.
+    /// A command line begins with this to run there.
     std::vector<std::string> inside(size_t host) const;
 
     /// One way. Thread: any, as those below.

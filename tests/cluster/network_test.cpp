@@ -173,7 +173,7 @@ TEST_F(NetworkTest, AHostThatNobodyReachesCostsTheOthersSecondsAndItsReplicaTrai
     EXPECT_LT(waited, 10);
     ASSERT_TRUE(waitForAll(1)) << ctl("status").out;
     EXPECT_NE(hostOf(1), host);
-    // What ran there still does, and has no say any more.
+    // The old rank still runs there, and has no say any more.
     hosts_->linkAll(host, {});
     ASSERT_TRUE(waitUntil([&] { return ctl("nodes").out.find("lost") == std::string::npos; }))
         << ctl("nodes").out;
