@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "backend/cli/follow.h"
 #include "backend/cli/session.h"
 #include "backend/common/fields.h"
@@ -25,6 +26,7 @@ using Labels = std::vector<std::pair<std::string, std::string>>;
 
 constexpr double kNs = 1e-9;
 constexpr double kMs = 1e-3;
+constexpr std::chrono::seconds kLimit{20};  ///< of --once
 constexpr std::chrono::milliseconds kLook{100};
 /// The daemon does not say by itself when other controllers come and go.
 constexpr int kLooksPerHandshake = 50;
@@ -192,7 +194,8 @@ class Exporter final : public prometheus::Collectable {
                 std::fprintf(stderr, "bulkheadctl: %s: %s / %s\n", failure.title.c_str(),
                              failure.cause.c_str(), failure.remedy.c_str());
             observed_.up = false;
-            if (!failure.retryable) failure_ = std::move(failure);
+            if (!failure.retryable) failure_ = failure;
+            lastFailure_ = std::move(failure);
             changed_.notify_all();
         };
         jobs_ = client_.watchJobs(std::move(handlers));
@@ -216,13 +219,14 @@ class Exporter final : public prometheus::Collectable {
         observed_.server = std::move(info);
     }
 
-    /// Waits until every job has sent its state. The reason, when that will not be.
+    /// Waits until every job has sent its state. The reason, when that will not be, or not soon.
     std::optional<client::Failure> awaitAll() {
         MutexLock lock(mutex_);
-        changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-            return failure_ || (listed_ && observed_.states.size() >= watches_.size());
-        });
-        return failure_;
+        const bool all =
+            changed_.wait_for(lock, kLimit, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                return failure_ || (listed_ && observed_.states.size() >= watches_.size());
+            });
+        return all ? failure_ : lastFailure_;
     }
     /// Set when the connection cannot be made at all.
     std::optional<client::Failure> failure() const {
@@ -273,6 +277,10 @@ class Exporter final : public prometheus::Collectable {
     Observed observed_ ABSL_GUARDED_BY(mutex_);
     bool listed_ ABSL_GUARDED_BY(mutex_) = false;  ///< the jobs have been told once
     std::optional<client::Failure> failure_ ABSL_GUARDED_BY(mutex_);
+    client::Failure lastFailure_ ABSL_GUARDED_BY(mutex_){
+        client::FailureCode::kTimeout, "The daemon says nothing of its jobs",
+        absl::StrCat("It is connected, and has not sent their states in ", kLimit.count(), " s."),
+        "Look at its log, or ask again.", true};
     std::map<std::string, std::unique_ptr<client::Watch>> watches_ ABSL_GUARDED_BY(mutex_);
     std::unique_ptr<client::Watch> jobs_;
 };

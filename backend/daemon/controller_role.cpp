@@ -220,6 +220,7 @@ int runController(const Options& options, Report report) {
         const auto started = backend.start(*spec, "", {"", 0, "bulkheadd"});
         if (!started.ok()) return report.failed(started.status());
     }
+    if (options.historyKeep > 0) sink.keepOnly(options.historyKeep);
     report.ready();
     for (const std::string& address : (*server)->addresses()) spdlog::info("serving {}", address);
     while (signals.next(-1) == 0) {

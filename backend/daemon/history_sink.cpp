@@ -11,6 +11,8 @@
 namespace bulkhead::daemon {
 namespace {
 
+constexpr std::chrono::hours kRemoveEvery{1};
+
 /// The text by which a person tells runs apart: "4f1c..., begun 2026-01-31 12:00:00 UTC".
 std::string named(const std::string& uuid, int64_t createdNs) {
     return absl::StrCat(uuid, ", begun ",
@@ -234,6 +236,44 @@ std::string HistorySink::lacks(const std::string& run) const {
     if (const uint64_t missing = writer.info().missing; missing > 0)
         return absl::StrCat("history lacks ", missing, " events");
     return "";
+}
+
+HistorySink::~HistorySink() {
+    {
+        const MutexLock lock(mutex_);
+        ending_ = true;
+        wake_.notify_all();
+    }
+    if (cleaner_.joinable()) cleaner_.join();
+}
+
+bool HistorySink::isEnding() const {
+    const MutexLock lock(mutex_);
+    return ending_;
+}
+
+void HistorySink::removeOld(uint32_t days) {
+    constexpr int64_t kDayNs = 86'400LL * 1'000'000'000;
+    const auto removed = history::removeOldRuns(
+        file_, {clock_.unixNs() - days * kDayNs,
+                [this](const std::string& name) { return files_.exists((runs_ / name).string()); },
+                [this] { return !isEnding(); }, fence_});
+    if (!removed.ok())
+        return spdlog::warn("old runs stay in the history: {}",
+                            std::string(removed.status().message()));
+    for (const std::string& name : *removed)
+        spdlog::info("the history of {} is removed: it ended more than {} days ago", name, days);
+}
+
+void HistorySink::keepOnly(uint32_t days) {
+    cleaner_ = Thread([this, days] {
+        while (!isEnding()) {
+            removeOld(days);
+            MutexLock lock(mutex_);
+            wake_.wait_for(lock, kRemoveEvery,
+                           [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_; });
+        }
+    });
 }
 
 void HistorySink::flush() {

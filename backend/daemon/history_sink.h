@@ -32,6 +32,8 @@ class HistorySink final : public runtime::EventSink {
           files_(files),
           fence_(std::move(fence)) {}
 
+    ~HistorySink() override;
+
     /// Opens a run named after the job ("demo", "demo-2" ...) and returns that name; runs that have
     /// ended and are in the file need their writers no more. An error of
     /// `claim`, which is told the name, leaves no run of it.
@@ -55,6 +57,9 @@ class HistorySink final : public runtime::EventSink {
     std::string lacks(const std::string& run) const;
     /// Waits until everything is in the file.
     void flush();
+    /// From now on, takes out runs that ended so many days ago and whose folder is gone, so that
+    /// nobody goes on with them: at once and every hour, on a thread of its own. Call it once.
+    void keepOnly(uint32_t days);
 
   private:
     struct Kept {
@@ -71,6 +76,8 @@ class HistorySink final : public runtime::EventSink {
             visit("created_ns", self.createdNs);
         }
     };
+    void removeOld(uint32_t days);
+    bool isEnding() const;
     void closeEnded();
     history::WriterOptions writerOptions(const std::string& run, bool fresh) const;
     std::string identityFile(const std::string& run) const;
@@ -85,6 +92,9 @@ class HistorySink final : public runtime::EventSink {
     const std::function<void()> fence_;
     mutable Mutex mutex_;
     std::map<std::string, Kept> kept_ ABSL_GUARDED_BY(mutex_);
+    bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+    ConditionVariable wake_;
+    Thread cleaner_;
 };
 
 }  // namespace bulkhead::daemon

@@ -140,6 +140,10 @@ Parsed parse(int argc, char** argv) {
                    "that file: all]");
     app.add_flag("--insecure", o.insecure, "TCP beyond this machine without TLS");
     app.add_option("--db", o.db, "history file [STATE-DIR/runs.db]");
+    app.add_option("--history-keep", o.historyKeep,
+                   "days after which the history of an ended run goes, unless its folder below "
+                   "STATE-DIR/jobs is still there [for good]")
+        ->check(CLI::Range(1, 36500));
     app.add_option("--run", o.run, "serve this run file, read-only, without jobs");
     app.add_option("--jobs", o.jobs,
                    "with --run: where its runs have their folders, to hold its ledgers against "

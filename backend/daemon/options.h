@@ -15,13 +15,14 @@ struct Options {
     std::string socket;               ///< default <state-dir>/bulkhead.sock
     std::vector<std::string> listen;  ///< TCP, none by default
     std::string tokenFile;
-    std::string access;     ///< default <state-dir>/access.toml
-    std::string certs;      ///< default <state-dir>/certs, if a certificate lies there
-    bool insecure = false;  ///< TCP without TLS beyond this machine
-    std::string db;         ///< default <state-dir>/runs.db
-    std::string run;        ///< serve this file read-only, no jobs
-    std::string jobs;       ///< with `run`: folders of its runs, for their commit logs
-    std::string job;        ///< start this job file
+    std::string access;        ///< default <state-dir>/access.toml
+    std::string certs;         ///< default <state-dir>/certs, if a certificate lies there
+    bool insecure = false;     ///< TCP without TLS beyond this machine
+    std::string db;            ///< default <state-dir>/runs.db
+    uint32_t historyKeep = 0;  ///< days that the history of an ended run is kept; 0: for good
+    std::string run;           ///< serve this file read-only, no jobs
+    std::string jobs;          ///< with `run`: folders of its runs, for their commit logs
+    std::string job;           ///< start this job file
     /// Variables, or PREFIX*, that ranks have of their agent's environment beside kInherited;
     /// default: all for a private daemon, else none.
     std::vector<std::string> inherit;

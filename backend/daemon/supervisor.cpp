@@ -75,6 +75,8 @@ void Supervisor::plan() {
     for (const std::string& address : o.listen) args.insert(args.end(), {"--listen", address});
     for (const std::string& address : o.controlListen)
         args.insert(args.end(), {"--control-listen", address});
+    if (o.historyKeep > 0)
+        args.insert(args.end(), {"--history-keep", std::to_string(o.historyKeep)});
     if (!o.tokenFile.empty()) args.insert(args.end(), {"--token-file", o.tokenFile});
     args.insert(args.end(), {"--access", o.access});
     if (!o.certs.empty()) args.insert(args.end(), {"--certs", o.certs});

@@ -319,6 +319,18 @@ class RunReader {
                                      std::string_view name);
 /// Takes out a run that has no event and that nobody writes; one with events is left as it is.
 [[nodiscard]] absl::Status removeUnusedRun(const std::filesystem::path& file, int64_t runId);
+struct Removal {
+    int64_t endedBeforeNs = 0;  ///< Unix time
+    std::function<bool(const std::string& name)> isKept;
+    std::function<bool()> goesOn;  ///< asked between transactions; false: leave the rest
+    std::function<void()> fence;   ///< as WriterOptions::fence
+};
+/// Takes out the runs that ended before a time, that nobody writes and that are not kept, and
+/// returns their names. In short transactions, so that writers have their turn: a run goes event by
+/// event, and one of which a part has gone goes on with the next call. The file does not become
+/// smaller; what runs had in it is used by later ones.
+[[nodiscard]] absl::StatusOr<std::vector<std::string>> removeOldRuns(
+    const std::filesystem::path& file, const Removal& removal);
 [[nodiscard]] absl::Status setRunNote(const std::filesystem::path& file, int64_t runId,
                                       std::string_view note);
 

@@ -561,6 +561,51 @@ absl::Status removeUnusedRun(const fs::path& file, int64_t runId) {
     });
 }
 
+absl::StatusOr<std::vector<std::string>> removeOldRuns(const fs::path& file,
+                                                       const Removal& removal) {
+    constexpr int kEventsAtOnce = 1000;
+    absl::StatusOr<std::unique_ptr<SQLite::Database>> db = openExisting(file);
+    if (!db.ok()) return db.status();
+    using Names = std::vector<std::string>;
+    return guardedValue<Names>(file.string(), [&]() -> absl::StatusOr<Names> {
+        std::vector<std::pair<int64_t, std::string>> old;
+        SQLite::Statement query(
+            **db, "SELECT id, name FROM runs WHERE max(ended_ns, created_ns) < ? ORDER BY id");
+        query.bind(1, removal.endedBeforeNs);
+        while (query.executeStep())
+            old.emplace_back(query.getColumn(0).getInt64(), query.getColumn(1).getString());
+        const auto exec = [&](const std::string& sql, int64_t run) {
+            SQLite::Statement statement(**db, sql);
+            statement.bind(1, run);
+            return statement.exec();
+        };
+        Names removed;
+        for (const auto& [run, name] : old) {
+            if (removal.isKept(name)) continue;
+            const auto lock = WriterLock::take(file, run);
+            if (!lock.ok()) continue;
+            for (bool more = true; more;) {
+                if (!removal.goesOn()) return removed;
+                SQLite::Transaction transaction(**db, SQLite::TransactionBehavior::IMMEDIATE);
+                if (removal.fence) removal.fence();
+                more =
+                    exec(model::concat("DELETE FROM events WHERE run = ?1 AND seq IN (SELECT seq "
+                                       "FROM events WHERE run = ?1 ORDER BY seq LIMIT ",
+                                       kEventsAtOnce, ")"),
+                         run) == kEventsAtOnce;
+                if (!more) {
+                    for (const char* table : tablesOfRuns())
+                        exec(model::concat("DELETE FROM ", table, " WHERE run = ?"), run);
+                    exec("DELETE FROM runs WHERE id = ?", run);
+                }
+                transaction.commit();
+            }
+            removed.push_back(name);
+        }
+        return removed;
+    });
+}
+
 absl::Status setRunNote(const fs::path& file, int64_t runId, std::string_view note) {
     absl::StatusOr<std::unique_ptr<SQLite::Database>> db = openExisting(file);
     if (!db.ok()) return db.status();

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,9 @@ constexpr int kApplicationId = 0x42554C4B;
 /// schema is migrated first, or refused where the file may not be written.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<SQLite::Database>> openForReading(
     const std::filesystem::path& file);
+
+/// All tables but `runs`. Each has a column `run`.
+std::vector<const char*> tablesOfRuns();
 
 /// The tables in an empty database, for verification in memory and for tests of migration: as of
 /// `version`. Throws SQLite::Exception.

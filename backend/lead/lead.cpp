@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,7 +37,7 @@ constexpr milliseconds kAnswerWithin{700};
 constexpr milliseconds kReasonWithin{50};
 constexpr uint64_t kMostCertificateBytes = 1 << 20;
 /// The value of the last leader's key when that one gave the lead up in order.
-constexpr std::string_view kGivenUp = "given up";
+constexpr const char* kGivenUp = "given up";
 
 /// Also counts the time in which this machine slept.
 MonoNs bootNow() {
@@ -55,17 +56,24 @@ std::string nameOf(int64_t lease) {
     return absl::StrCat(absl::Hex(lease));
 }
 
-/// Holds when `key` has `value`, or, for the empty one, does not exist.
-void expect(etcd::TxnRequest& wanted, const std::string& key, std::string_view value) {
+/// Holds when `key` has `value`, or, without one, does not exist.
+void expect(etcd::TxnRequest& wanted, const std::string& key,
+            const std::optional<std::string>& value) {
     etcd::Compare& one = *wanted.add_compare();
     one.set_key(key);
-    if (value.empty()) {
-        one.set_target(etcd::Compare::CREATE);
+    one.set_target(value ? etcd::Compare::VALUE : etcd::Compare::CREATE);
+    if (value)
+        one.set_value(*value);
+    else
         one.set_create_revision(0);
-    } else {
-        one.set_target(etcd::Compare::VALUE);
-        one.set_value(std::string(value));
-    }
+}
+
+/// Holds when no candidate has `key`: it does not exist, or somebody wrote it by hand.
+void expectNobody(etcd::TxnRequest& wanted, const std::string& key) {
+    etcd::Compare& one = *wanted.add_compare();
+    one.set_key(key);
+    one.set_target(etcd::Compare::LEASE);
+    one.set_lease(0);
 }
 
 void put(etcd::RequestOp& op, const std::string& key, std::string_view value, int64_t lease) {
@@ -188,7 +196,7 @@ absl::Status Lead::connect() {
 absl::StatusOr<bool> Lead::hold() {
     const MonoNs asked = bootNow();
     // A round that fails leaves nothing that was seen before it.
-    const std::string before = std::exchange(over_, std::string(kGivenUp));
+    const std::optional<std::string> before = std::exchange(over_, kGivenUp);
     // One that leads has no use for an answer that comes when its lease has ended.
     const MonoNs leadsUntil = leadsUntilNs_;
     const MonoNs until = leadsUntil > 0 ? leadsUntil : asked + kLeaseSeconds * kSecond;
@@ -225,10 +233,10 @@ absl::StatusOr<bool> Lead::hold() {
     if (!status.ok()) return status;
     length_ = ttl * kSecond;
     // One that leads takes its own key back when somebody has deleted it.
-    const std::string over = leadsUntil > 0 ? nameOf(lease_) : before;
+    const std::optional<std::string> over = leadsUntil > 0 ? nameOf(lease_) : before;
     // Rounds that change nothing write nothing: etcd keeps what was written until it is compacted.
     etcd::TxnRequest wanted;
-    expect(wanted, leadKey(), "");
+    expectNobody(wanted, leadKey());
     expect(wanted, lastKey(), over);
     put(*wanted.add_success(), leadKey(), options_.name, lease_);
     put(*wanted.add_success(), lastKey(), nameOf(lease_), 0);
@@ -252,21 +260,25 @@ absl::StatusOr<bool> Lead::hold() {
     announced_ = lease_;
     bool ours = answer.succeeded();
     if (!ours) {
-        const auto valueOf = [&](int i) {
-            const auto& kvs = answer.responses(i).response_range().kvs();
-            return kvs.empty() ? etcd::KeyValue() : kvs[0];
-        };
-        const etcd::KeyValue holder = valueOf(0);
+        const auto& holders = answer.responses(0).response_range().kvs();
+        const auto& lasts = answer.responses(1).response_range().kvs();
+        const etcd::KeyValue holder = holders.empty() ? etcd::KeyValue() : holders[0];
+        std::optional<std::string> last;
+        if (!lasts.empty()) last = lasts[0].value();
         ours = holder.lease() == lease_;
-        holder_ = holder.value();
-        if (!ours) over_ = mayFollow(holder.lease(), valueOf(1).value(), over, until);
+        holder_ = holder.lease() == 0 ? "" : holder.value();
+        if (!ours) over_ = mayFollow(holder.lease(), last, over, until);
     } else {
         holder_ = options_.name;
     }
     if (ours) leadsUntilNs_ = asked + ttl * kSecond - kMargin;
     std::vector<std::string> others;
-    for (const etcd::KeyValue& one : answer.responses(2).response_range().kvs())
-        if (one.lease() != lease_) others.push_back(one.value());
+    bool known = answer.responses_size() > 3;  // announced with this round
+    for (const etcd::KeyValue& one : answer.responses(2).response_range().kvs()) {
+        known = known || one.lease() == lease_;
+        if (one.lease() != lease_ && one.lease() != 0) others.push_back(one.value());
+    }
+    if (!known) announced_ = 0;  // somebody has deleted the key
     std::sort(others.begin(), others.end());
     const MutexLock lock(mutex_);
     if (ours && standbys_ != others)
@@ -275,15 +287,15 @@ absl::StatusOr<bool> Lead::hold() {
     return ours;
 }
 
-std::string Lead::mayFollow(int64_t holder, const std::string& last, const std::string& over,
-                            MonoNs until) {
+std::optional<std::string> Lead::mayFollow(int64_t holder, const std::optional<std::string>& last,
+                                           const std::optional<std::string>& over, MonoNs until) {
     if (holder == 0) {
         const MonoNs now = bootNow();
         if (absentSince_ == 0 || absent_ != last) {
             absent_ = last;
             absentSince_ = now;
         }
-        return now - absentSince_ < length_ ? std::string(kGivenUp) : last;
+        return now - absentSince_ < length_ ? kGivenUp : last;
     }
     absentSince_ = 0;
     etcd::LeaseTimeToLiveResponse left;
@@ -294,7 +306,7 @@ std::string Lead::mayFollow(int64_t holder, const std::string& last, const std::
     });
     // Gone between the two questions: run out if its last second was seen before.
     if (status.ok() && left.ttl() < 0) return over;
-    return std::string(status.ok() && left.ttl() == 0 ? nameOf(holder) : kGivenUp);
+    return status.ok() && left.ttl() == 0 ? nameOf(holder) : kGivenUp;
 }
 
 std::vector<std::string> Lead::standbys() const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,8 +62,9 @@ class Lead {
     /// The value of lastKey() with which this candidate may take the lead next time, after a round
     /// that found the lead with `holder` (a lease; 0: with nobody) and `last`; `over` is what it
     /// was.
-    std::string mayFollow(int64_t holder, const std::string& last, const std::string& over,
-                          MonoNs until);
+    /// No value: there is no such key.
+    std::optional<std::string> mayFollow(int64_t holder, const std::optional<std::string>& last,
+                                         const std::optional<std::string>& over, MonoNs until);
     void keep();
 
     std::string leadKey() const { return "bulkhead/lead/" + options_.cluster; }
@@ -72,10 +74,11 @@ class Lead {
     const LeadOptions options_;
     std::unique_ptr<Etcd> etcd_;
     int64_t lease_ = 0;
-    MonoNs length_ = 0;       ///< of the lease, as granted
-    int64_t announced_ = 0;   ///< the lease of the key with its name
-    std::string over_;        ///< see mayFollow()
-    std::string absent_;      ///< the last leader, when its key was first seen to be gone...
+    MonoNs length_ = 0;                ///< of the lease, as granted
+    int64_t announced_ = 0;            ///< the lease of the key with its name
+    std::optional<std::string> over_;  ///< see mayFollow()
+    std::optional<std::string>
+        absent_;              ///< the last leader, when its key was first seen to be gone...
     MonoNs absentSince_ = 0;  ///< ...at this time; 0: the lead is with somebody
     std::atomic<int64_t> leadsUntilNs_{0};
     std::string holder_;  ///< the name of the leader, as last heard; empty: nobody leads

@@ -372,8 +372,10 @@ struct NodeSample {
 
 struct FleetSampled {
     static constexpr std::string_view kType = "fleet_sampled";
+    /// All of a small job; of a large one those whose turn it is, and those that stand still. One
+    /// that is not named is as before.
     std::vector<RankSample> ranks;
-    std::vector<NodeSample> nodes;  ///< now and then: who is not named is as before
+    std::vector<NodeSample> nodes;  ///< now and then, likewise
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("ranks", self.ranks);

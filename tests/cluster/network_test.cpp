@@ -66,22 +66,21 @@ class NetworkTest : public WholeJobTest {
             spawn({"/bin/sh", "-c", line + " 2>>" + logOf(host) + " >&2"}, "/dev/null"));
     }
 
-    /// Each replica on a node of its own.
-    void train(const std::string& more = "") {
+    /// Three replicas, on so many nodes.
+    void train(size_t nodes = kReplicas) {
         client::JobText job = smallJob();
         job.text.replace(job.text.find("replicas = 2"), 12, "replicas = 3");
-        job.text += more;
         ASSERT_TRUE(waitUntil([&] {
-            const std::string nodes = ctl("nodes").out;
-            return nodes.find("n1") != std::string::npos && nodes.find("n2") != std::string::npos &&
-                   nodes.find("n3") != std::string::npos;
+            const std::string list = ctl("nodes").out;
+            return list.find("n1") != std::string::npos && list.find("n2") != std::string::npos &&
+                   list.find("n3") != std::string::npos;
         })) << ctl("nodes").out;
         const auto started =
             await<model::JobInfo>([&](auto reply) { client_->startJob(job, {}, reply); });
         ASSERT_TRUE(started.ok()) << started.failure().cause;
         watch_ = client_->watch({.job = started.value().id, .replay = ""}, log_.handlers());
         ASSERT_TRUE(waitForAll(3));
-        ASSERT_EQ(hostsInUse().size(), kReplicas);
+        ASSERT_EQ(hostsInUse().size(), nodes);
         EXPECT_GT(hosts_->passed(), 100u) << "the replicas do not speak over the network";
     }
     uint64_t step() {
@@ -244,7 +243,7 @@ TEST_F(NetworkTest, ASlowNetworkThatLosesPacketsCostsTimeAndNobodysPlace) {
     train();
     const uint64_t before = starts();
     hosts_->everywhere({.delay = milliseconds(50), .loss = 0.05});
-    const double waited = longestWait([] {}, 6);
+    const double waited = longestWait([] {}, 4);
     std::printf("100 ms there and back, 5 %% lost: no step for %.1f s\n", waited);
     EXPECT_EQ(starts(), before) << ctl("status").out;
     hosts_->everywhere({});
@@ -252,10 +251,22 @@ TEST_F(NetworkTest, ASlowNetworkThatLosesPacketsCostsTimeAndNobodysPlace) {
     finishAndAudit();
 }
 
+TEST_F(NetworkTest, ANodeWithoutTheSharedStorageIsNamedAndRunsNothing) {
+    fs::create_directories(dir_ + "/checkpoints");
+    std::string mount;
+    for (const std::string& word : hosts_->inside(3)) mount += word + " ";
+    ASSERT_EQ(shell(mount + "mount -t tmpfs tmpfs " + dir_ + "/checkpoints").code, 0);
+    train(2);
+    EXPECT_THAT(ctl("events --type evidence_seen,incident_opened,replica_changed").out,
+                HasSubstr("node n3: it does not see what the controller wrote (cannot read " +
+                          dir_ + "/checkpoints/small/controller.lock"));
+    finishAndAudit();
+}
+
 TEST_F(NetworkTest, AfterAStormOfLinksEverybodyTrains) {
     train();
     std::mt19937_64 random(kSeed);
-    const auto until = Steady::now() + seconds(30);
+    const auto until = Steady::now() + seconds(20);
     while (Steady::now() < until) {
         const size_t a = random() % hosts_->count();
         const size_t b = random() % hosts_->count();

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <set>
+
 #include "backend/runtime/coordinator/fact_events.h"
 #include "backend/runtime/coordinator/job_past.h"
 #include "backend/runtime/coordinator/spec_options.h"
@@ -59,6 +62,44 @@ TEST(FleetBook, AGoneRankHasNoFigures) {
     EXPECT_FALSE(book.sample(0, false).ranks.at(0).gpuPercent.has_value());
     EXPECT_FALSE(book.sample(0, false).ranks.at(0).gpuBytes.has_value());
     EXPECT_TRUE(book.sample(0, false).ranks.at(0).gpus.empty());
+}
+
+TEST(FleetBook, OfManyRanksASampleHasThoseWhoseTurnItIsAndThoseThatStandStill) {
+    constexpr int32_t kRanks = 2000;
+    FleetBook book;
+    const auto has = [](const model::FleetSampled& sample, int32_t rank) {
+        return std::ranges::any_of(sample.ranks,
+                                   [&](const auto& line) { return line.rank.replica == rank; });
+    };
+    const auto beatAll = [&](MonoNs now, int32_t except) {
+        for (int32_t r = 0; r < kRanks; ++r) {
+            protocol::Beat b = beat(1, r == except ? 1 : static_cast<uint64_t>(now / kSecond));
+            b.rank = {r, 0};
+            book.beat(b, now);
+        }
+    };
+    for (int32_t r = 0; r < kRanks; ++r) book.started({r, 0}, 1);
+    beatAll(kSecond, -1);
+    EXPECT_EQ(book.sample(kSecond, false).ranks.size(), size_t{kRanks}) << "all are new";
+
+    constexpr int32_t kStuck = 1234;
+    std::set<int32_t> told;
+    for (MonoNs second = 2; second < 2 + 16; ++second) {
+        beatAll(second * kSecond, kStuck);
+        const auto sample = book.sample(second * kSecond, false);
+        EXPECT_LE(sample.ranks.size(), FleetBook::kRanksAtOnce);
+        EXPECT_TRUE(std::ranges::is_sorted(sample.ranks, {}, &model::RankSample::rank));
+        for (const auto& line : sample.ranks) told.insert(line.rank.replica);
+        EXPECT_TRUE(has(sample, kStuck)) << second;
+    }
+    EXPECT_EQ(told.size(), size_t{kRanks});
+
+    beatAll(20 * kSecond, -1);
+    const auto moves = book.sample(20 * kSecond, false);
+    ASSERT_TRUE(has(moves, kStuck)) << "nobody goes on believing that it stands still";
+    for (const auto& line : moves.ranks) EXPECT_EQ(line.progressAgeMs, 0) << line.rank.replica;
+    book.exited({7, 0}, 1);
+    EXPECT_TRUE(has(book.sample(21 * kSecond, false), 7));
 }
 
 TEST(FleetBook, NodesAreToldWhenAskedForAndNotOnceTheyAreLost) {

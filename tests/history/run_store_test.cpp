@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/history/run_store.h"
 
+#include <SQLiteCpp/SQLiteCpp.h>
 #include <gmock/gmock.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "backend/common/codec.h"
+#include "backend/history/schema.h"
 #include "tests/history/store_fixture.h"
 
 namespace bulkhead::history {
@@ -261,6 +263,53 @@ TEST_F(RunStore, givesRunsNamesOfTheirOwn) {
     EXPECT_EQ(reading->findRun("demo-3").status().code(), absl::StatusCode::kNotFound);
     EXPECT_EQ(reading->findRun("told")->id, 4) << "it has an event";
     EXPECT_EQ(writer("demo-3")->info().name, "demo-3") << "the name is free again";
+}
+
+TEST_F(RunStore, oldRunsGoAndThoseThatAreKeptNewOrWrittenStay) {
+    const int64_t now = clock_.unixNs();
+    constexpr int64_t kDay = 86'400LL * 1'000'000'000;
+    const auto fill = [&](std::string_view name, uint64_t events) {
+        auto run = writer(name);
+        for (const model::Event& event : someEvents(7, events))
+            EXPECT_TRUE(run->append(event).ok());
+        EXPECT_TRUE(run->flush(60000).ok());
+        return run;
+    };
+    for (const char* name : {"old", "kept", "older"}) fill(name, 2500);
+    const auto living = fill("living", 10);
+    {
+        const auto fresh = writer("fresh");
+        ASSERT_TRUE(
+            fresh->append(eventAt(1, now + 2 * kDay, model::LineageOpened{1, 0, 1, ""})).ok());
+        ASSERT_TRUE(fresh->flush().ok());
+    }
+    int left = 4;  // transactions; the second run is cut short by it
+    Removal removal{now + kDay,
+                    [](const std::string& name) { return name == "kept"; },
+                    [&] { return left-- > 0; },
+                    {}};
+    EXPECT_THAT(removeOldRuns(file_, removal).value(), testing::ElementsAre("old"));
+    auto reading = reader();
+    EXPECT_FALSE(reading->findRun("old").ok());
+    EXPECT_TRUE(reading->findRun("older").ok()) << "a part of it has gone";
+    left = 100;
+    EXPECT_THAT(removeOldRuns(file_, removal).value(), testing::ElementsAre("older"));
+    EXPECT_THAT(removeOldRuns(file_, removal).value(), testing::IsEmpty());
+    std::vector<std::string> names;
+    const auto runs = reading->runs();
+    for (const StoredRun& run : *runs) {
+        names.push_back(run.name);
+        EXPECT_TRUE(reading->verify(run.id).ok()) << run.name;
+    }
+    EXPECT_THAT(names, testing::UnorderedElementsAre("kept", "living", "fresh"));
+    SQLite::Database db(file_.string());
+    for (const char* table : tablesOfRuns())
+        EXPECT_EQ(db.execAndGet(std::string("SELECT count(*) FROM ") + table +
+                                " WHERE run NOT IN (SELECT id FROM runs)")
+                      .getInt(),
+                  0)
+            << table;
+    EXPECT_EQ(writer("old")->info().name, "old") << "the name is free again";
 }
 
 TEST_F(RunStore, tellsALivingRunFromAnInterruptedAndAFinishedOne) {

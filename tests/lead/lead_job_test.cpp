@@ -184,8 +184,17 @@ TEST_F(LeadTest, AKeyThatSomebodyDeletesLetsNobodyLeadBesideTheLeader) {
     startJob();
 
     // The leader has its key back before the other may take it.
-    etcdctl("del --prefix bulkhead/lead/");
-    ASSERT_TRUE(waitUntil([&] { return leader() == "a"; }));
+    const std::string key = etcdctl("get --keys-only --prefix bulkhead/lead/");
+    const std::string put = "put " + lastLine(key.substr(0, key.find('\n'))) + " x";
+    for (const std::string& hand : {std::string("del --prefix bulkhead/lead/"), put}) {
+        etcdctl(hand);
+        ASSERT_TRUE(waitUntil([&] { return leader() == "a"; })) << hand;
+    }
+    etcdctl("del --prefix bulkhead/candidate/");
+    ASSERT_TRUE(waitUntil([&] {
+        const std::string names = etcdctl("get --prefix bulkhead/candidate/ --print-value-only");
+        return names.find("a\n") != std::string::npos && names.find("b\n") != std::string::npos;
+    }));
     uint64_t before = step();
     EXPECT_TRUE(waitUntil([&] { return step() > before + 2; }));
 

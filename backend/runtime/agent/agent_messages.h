@@ -312,6 +312,17 @@ struct AgentWelcome {
     }
 };
 
+/// A file that the controller wrote to storage which ranks need as well.
+struct SharedFile {
+    std::string path;
+    std::string text;  ///< all of it, without white space at its ends; empty: whatever it holds
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("path", self.path);
+        visit("text", self.text);
+    }
+};
+
 /// Start a process. `argv[0]` is the program's path, or a name that the agent's PATH has;
 /// `environment` is added to what every rank has of the agent's own.
 /// Starting a process that runs already answers with its pid and starts nothing.
@@ -329,6 +340,7 @@ struct StartRank {
     RankSecrets secrets = {};   ///< handed down (inheritSecrets)
     std::string workload = {};  ///< plugins that our worker loads, as the job names them
     std::string device = {};
+    std::vector<SharedFile> shared = {};  ///< a node that does not see them does not start it
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
@@ -341,6 +353,7 @@ struct StartRank {
         visit("secrets", self.secrets);
         visit("workload", self.workload);
         visit("device", self.device);
+        visit("shared", self.shared);
     }
 };
 

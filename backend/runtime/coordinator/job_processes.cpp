@@ -546,6 +546,10 @@ absl::Status JobCoordinator::startOn(const std::vector<std::string>& nodes, int3
         if (!own) start.workload = beginning_.spec.workload;
         if (!own) start.device = beginning_.spec.device;
         start.secrets = rankSecrets(start.process);
+        start.shared = {{beginning_.dir + "/id", beginning_.id}};
+        // Behind the first step others have the state, though this storage be away.
+        if (!state_.lastCommit)
+            start.shared.push_back({checkpointLock(beginning_.spec.checkpointDir), ""});
         const std::pair<std::string, std::string> told[] = {
             {"job", beginning_.run},
             {"job-file", beginning_.dir + "/job.json"},

@@ -438,10 +438,14 @@ absl::StatusOr<std::unique_ptr<FileLock>> lockRun(FileSystem& files, const std::
     return lock;
 }
 
+std::string checkpointLock(const std::string& checkpointDir) {
+    return absl::StrCat(checkpointDir, "/", kCheckpointLock);
+}
+
 absl::StatusOr<std::unique_ptr<FileLock>> lockCheckpoints(FileSystem& files,
                                                           const std::string& checkpointDir) {
     if (absl::Status s = files.makeFolder(checkpointDir); !s.ok()) return s;
-    const std::string path = absl::StrCat(checkpointDir, "/", kCheckpointLock);
+    const std::string path = checkpointLock(checkpointDir);
     auto lock = files.lock(path);
     if (absl::IsFailedPrecondition(lock.status()))
         return absl::FailedPreconditionError(

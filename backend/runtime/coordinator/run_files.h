@@ -26,6 +26,8 @@ std::string makeRunId(const std::string& name, int64_t unixNs);
 /// Held by whoever runs the job; it goes with the object or the process. FailedPrecondition when
 /// another coordinator holds it.
 absl::StatusOr<std::unique_ptr<FileLock>> lockRun(FileSystem& files, const std::string& runDir);
+/// The file by which lockCheckpoints() locks them.
+std::string checkpointLock(const std::string& checkpointDir);
 /// Likewise of the folder that its checkpoints go to, which is made if it is not there: it may be
 /// reached from the copy of a state directory or by another path, and two runs that write there
 /// would remove each other's files. So the lock lies in it.

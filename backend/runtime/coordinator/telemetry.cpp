@@ -2,6 +2,8 @@
 #include "backend/runtime/coordinator/telemetry.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <utility>
 
 namespace bulkhead::runtime {
@@ -12,7 +14,13 @@ constexpr uint64_t kChoicesPerEvent = 1 << 16;
 
 std::optional<double> ageMs(MonoNs since, MonoNs now) {
     if (since == 0) return std::nullopt;
-    return static_cast<double>(now - since) / kMillisecond;
+    return std::round(static_cast<double>(now - since) / kMillisecond);
+}
+
+/// Digits that say nothing cost most of a run file.
+std::optional<double> rounded(std::optional<double> value) {
+    if (value) *value = std::round(*value * 10) / 10;
+    return value;
 }
 
 }  // namespace
@@ -21,12 +29,14 @@ void FleetBook::started(RankId rank, uint32_t incarnation) {
     Rank fresh;
     fresh.last.rank = rank;
     fresh.last.incarnation = incarnation;
+    fresh.changed = true;
     ranks_[rank] = std::move(fresh);
 }
 
 void FleetBook::exited(RankId rank, uint32_t incarnation) {
     const auto it = ranks_.find(rank);
     if (it == ranks_.end() || it->second.last.incarnation != incarnation) return;
+    it->second.changed = true;
     it->second.last.phase = model::RankPhase::kGone;
     it->second.last.tokensPerSecond.reset();
     it->second.last.cpuPercent.reset();
@@ -51,7 +61,7 @@ void FleetBook::beat(const protocol::Beat& beat, MonoNs now) {
 void FleetBook::sampled(const ProcessSample& sample) {
     const auto it = ranks_.find(sample.process.rank);
     if (it == ranks_.end() || it->second.last.incarnation != sample.process.incarnation) return;
-    it->second.last.cpuPercent = sample.cpuPercent;
+    it->second.last.cpuPercent = rounded(sample.cpuPercent);
     it->second.last.rssBytes = sample.rssBytes;
     it->second.last.gpuPercent = sample.gpuPercent;
     it->second.last.gpuBytes = sample.gpuBytes;
@@ -65,12 +75,43 @@ void FleetBook::committed(const protocol::fact::StepCommitted& step, uint32_t sh
         for (auto& [id, rank] : ranks_)
             if (id.replica == vote.replica)
                 rank.last.tokensPerSecond =
-                    static_cast<double>(vote.tokens) / shards / step.stepMs * 1000;
+                    rounded(static_cast<double>(vote.tokens) / shards / step.stepMs * 1000);
 }
 
-model::FleetSampled FleetBook::sample(MonoNs now, bool withNodes) const {
-    model::FleetSampled fleet;
+std::vector<RankId> FleetBook::chosen() {
+    const size_t most = std::max(kRanksAtOnce, (ranks_.size() + 15) / 16);
+    std::vector<RankId> out;
+    if (ranks_.size() <= most) {
+        for (const auto& [id, rank] : ranks_) out.push_back(id);
+        return out;
+    }
+    out = std::exchange(stood_, {});
+    for (size_t n = 0; n < most / 2; ++n) {
+        auto next = ranks_.upper_bound(turn_);
+        if (next == ranks_.end()) next = ranks_.begin();
+        out.push_back(turn_ = next->first);
+    }
+    std::vector<std::pair<MonoNs, RankId>> since;
+    since.reserve(ranks_.size());
     for (const auto& [id, rank] : ranks_) {
+        if (rank.changed) out.push_back(id);
+        if (rank.beatAt != 0 && rank.last.phase != model::RankPhase::kGone)
+            since.emplace_back(std::min(rank.beatAt, rank.progressAt), id);
+    }
+    const size_t still = std::min(most / 4, since.size());
+    std::ranges::nth_element(since, since.begin() + static_cast<ptrdiff_t>(still));
+    for (size_t n = 0; n < still; ++n) stood_.push_back(since[n].second);
+    out.insert(out.end(), stood_.begin(), stood_.end());
+    std::ranges::sort(out);
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+}
+
+model::FleetSampled FleetBook::sample(MonoNs now, bool withNodes) {
+    model::FleetSampled fleet;
+    for (const RankId& id : chosen()) {
+        Rank& rank = ranks_.at(id);
+        rank.changed = false;
         model::RankSample line = rank.last;
         line.beatAgeMs = ageMs(rank.beatAt, now);
         line.progressAgeMs = ageMs(rank.progressAt, now);

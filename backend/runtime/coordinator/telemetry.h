@@ -18,6 +18,11 @@ namespace bulkhead::runtime {
 /// Health of every rank, from its beats and its agent's samples. Thread: one.
 class FleetBook {
   public:
+    /// A sample has all ranks of a job of so many, and of a larger one so many, or a 16th of them
+    /// if that is more: half of them in turn, then those that have stood still for longest, and
+    /// those that did in the sample before. So a run file of 1,536 ranks grows by a sixth.
+    static constexpr size_t kRanksAtOnce = 256;
+
     void started(RankId rank, uint32_t incarnation);
     void exited(RankId rank, uint32_t incarnation);
     void beat(const protocol::Beat& beat, MonoNs now);
@@ -26,9 +31,9 @@ class FleetBook {
     void lost(const std::string& node) { nodes_.erase(node); }
     void committed(const protocol::fact::StepCommitted& step, uint32_t shards);
 
-    /// One line per rank seen; ages are relative to `now`. A rank that has not beaten yet has ages
-    /// since it was started. With `withNodes`, how every node is.
-    model::FleetSampled sample(MonoNs now, bool withNodes) const;
+    /// Lines of ranks in their order; ages are relative to `now`. With `withNodes`, how every node
+    /// is.
+    model::FleetSampled sample(MonoNs now, bool withNodes);
     MonoNs lastBeat(RankId rank) const;
 
   private:
@@ -37,8 +42,13 @@ class FleetBook {
         MonoNs beatAt = 0;
         MonoNs progressAt = 0;
         uint64_t progress = 0;
+        bool changed = false;  ///< started or gone since it was last sampled
     };
+    std::vector<RankId> chosen();
+
     std::map<RankId, Rank> ranks_;
+    RankId turn_;                ///< the last one that was sampled in turn
+    std::vector<RankId> stood_;  ///< stood still for longest in the last sample
     std::map<std::string, model::NodeSample> nodes_;  ///< by name
 };
 
