@@ -184,7 +184,11 @@ class Lead::Etcd {
     size_t at_ = 0;
 };
 
-Lead::Lead(LeadOptions options) : options_(std::move(options)), over_(kGivenUp) {}
+Lead::Lead(LeadOptions options) : options_(std::move(options)) {}
+
+Lead::Seen Lead::nothingSeen() {
+    return {kGivenUp};
+}
 
 absl::Status Lead::connect() {
     auto etcd = Etcd::open(options_);
@@ -196,7 +200,7 @@ absl::Status Lead::connect() {
 absl::StatusOr<bool> Lead::hold() {
     const MonoNs asked = bootNow();
     // A round that fails leaves nothing that was seen before it.
-    const std::optional<std::string> before = std::exchange(over_, kGivenUp);
+    const Seen before = std::exchange(seen_, nothingSeen());
     // One that leads has no use for an answer that comes when its lease has ended.
     const MonoNs leadsUntil = leadsUntilNs_;
     const MonoNs until = leadsUntil > 0 ? leadsUntil : asked + kLeaseSeconds * kSecond;
@@ -233,7 +237,7 @@ absl::StatusOr<bool> Lead::hold() {
     if (!status.ok()) return status;
     length_ = ttl * kSecond;
     // One that leads takes its own key back when somebody has deleted it.
-    const std::optional<std::string> over = leadsUntil > 0 ? nameOf(lease_) : before;
+    const std::optional<std::string> over = leadsUntil > 0 ? nameOf(lease_) : before.over;
     // Rounds that change nothing write nothing: etcd keeps what was written until it is compacted.
     etcd::TxnRequest wanted;
     expectNobody(wanted, leadKey());
@@ -267,7 +271,7 @@ absl::StatusOr<bool> Lead::hold() {
         if (!lasts.empty()) last = lasts[0].value();
         ours = holder.lease() == lease_;
         holder_ = holder.lease() == 0 ? "" : holder.value();
-        if (!ours) over_ = mayFollow(holder.lease(), last, over, until);
+        if (!ours) seen_ = judge(holder.lease(), last, before, until);
     } else {
         holder_ = options_.name;
     }
@@ -287,15 +291,20 @@ absl::StatusOr<bool> Lead::hold() {
     return ours;
 }
 
-std::optional<std::string> Lead::mayFollow(int64_t holder, const std::optional<std::string>& last,
-                                           const std::optional<std::string>& over, MonoNs until) {
+Lead::Seen Lead::judge(int64_t holder, const std::optional<std::string>& last, const Seen& before,
+                       MonoNs until) {
+    Seen seen = before;
+    const int64_t of = before.lastSecondOf;
     if (holder == 0) {
         const MonoNs now = bootNow();
         if (absentSince_ == 0 || absent_ != last) {
             absent_ = last;
             absentSince_ = now;
         }
-        return now - absentSince_ < length_ ? kGivenUp : last;
+        const bool ranOut =
+            of != 0 && last == nameOf(of) && now - before.lastSecondSince >= kSecond;
+        seen.over = ranOut || now - absentSince_ >= length_ ? last : kGivenUp;
+        return seen;
     }
     absentSince_ = 0;
     etcd::LeaseTimeToLiveResponse left;
@@ -304,9 +313,14 @@ std::optional<std::string> Lead::mayFollow(int64_t holder, const std::optional<s
         wanted.set_id(holder);
         return member.lease->LeaseTimeToLive(&context, wanted, &left);
     });
-    // Gone between the two questions: run out if its last second was seen before.
-    if (status.ok() && left.ttl() < 0) return over;
-    return status.ok() && left.ttl() == 0 ? nameOf(holder) : kGivenUp;
+    if (!status.ok() || left.ttl() > 0) return nothingSeen();
+    const MonoNs now = bootNow();
+    // Below zero: it has gone between the two questions, by itself or by somebody's hand.
+    if (left.ttl() == 0 && of != holder) seen = {kGivenUp, holder, now};
+    seen.over = kGivenUp;
+    if (seen.lastSecondOf == holder && now - seen.lastSecondSince >= kSecond)
+        seen.over = nameOf(holder);
+    return seen;
 }
 
 std::vector<std::string> Lead::standbys() const {

@@ -59,12 +59,17 @@ class Lead {
     /// One round: renews the lease, or takes one, and then the key if nobody has it. True: this
     /// candidate has it. NotFound: the lease has ended.
     absl::StatusOr<bool> hold();
-    /// The value of lastKey() with which this candidate may take the lead next time, after a round
-    /// that found the lead with `holder` (a lease; 0: with nobody) and `last`; `over` is what it
-    /// was.
-    /// No value: there is no such key.
-    std::optional<std::string> mayFollow(int64_t holder, const std::optional<std::string>& last,
-                                         const std::optional<std::string>& over, MonoNs until);
+    /// What a candidate knows of the one that leads, or led, after a round.
+    struct Seen {
+        /// The value of lastKey() with which the lead may be taken next time; none: no such key.
+        std::optional<std::string> over;
+        int64_t lastSecondOf = 0;    ///< a lease that was seen in its last second...
+        MonoNs lastSecondSince = 0;  ///< ...first at this time
+    };
+    static Seen nothingSeen();
+    /// After a round that found the lead with `holder` (a lease; 0: with nobody) and `last`.
+    Seen judge(int64_t holder, const std::optional<std::string>& last, const Seen& before,
+               MonoNs until);
     void keep();
 
     std::string leadKey() const { return "bulkhead/lead/" + options_.cluster; }
@@ -74,9 +79,9 @@ class Lead {
     const LeadOptions options_;
     std::unique_ptr<Etcd> etcd_;
     int64_t lease_ = 0;
-    MonoNs length_ = 0;                ///< of the lease, as granted
-    int64_t announced_ = 0;            ///< the lease of the key with its name
-    std::optional<std::string> over_;  ///< see mayFollow()
+    MonoNs length_ = 0;      ///< of the lease, as granted
+    int64_t announced_ = 0;  ///< the lease of the key with its name
+    Seen seen_ = nothingSeen();
     std::optional<std::string>
         absent_;              ///< the last leader, when its key was first seen to be gone...
     MonoNs absentSince_ = 0;  ///< ...at this time; 0: the lead is with somebody
