@@ -88,6 +88,16 @@ class DiskFile final : public AppendFile {
         return ::fdatasync(fd_.get()) == 0 ? absl::OkStatus() : failed("sync", path_);
     }
 
+    bool stands() const override {
+        // Opened, so that a file server is asked and no cache.
+        const UniqueFd named(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+        struct stat there {};
+        struct stat ours {};
+        if (!named.valid() || ::fstat(named.get(), &there) != 0 || ::fstat(fd_.get(), &ours) != 0)
+            return true;
+        return there.st_dev == ours.st_dev && there.st_ino == ours.st_ino;
+    }
+
   private:
     const std::string path_;
     const UniqueFd fd_;

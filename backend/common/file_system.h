@@ -27,6 +27,8 @@ class AppendFile {
     virtual absl::Status truncate(uint64_t size) = 0;
     /// Makes the appended bytes survive a power cut; the file's name does only after syncFolder().
     virtual absl::Status sync() = 0;
+    /// false: another file has taken its name.
+    virtual bool stands() const { return true; }
 };
 
 /// Held until it is destroyed or its process ends.

@@ -179,7 +179,8 @@ int runController(const Options& options, Report report) {
         if (*won == nullptr) return kOk;
         leads = *std::move(won);
         fence = [&lead = *leads] { lead.check(); };
-        fenced = std::make_unique<lead::FencedFiles>(fence, options.stateDir);
+        fenced = std::make_unique<lead::FencedFiles>(
+            lead::FencedFiles::Fence{fence, &lead::Lead::end}, options.stateDir);
         // A leader that is stopped still holds them.
         if (absl::Status s = history::releaseWriters(options.db); !s.ok()) return report.failed(s);
     }

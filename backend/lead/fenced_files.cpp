@@ -1,50 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/lead/fenced_files.h"
 
-#include <filesystem>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/digest.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead::lead {
 namespace {
 
-namespace fs = std::filesystem;
-
 class FencedFile final : public AppendFile {
   public:
-    FencedFile(std::function<void()> fence, std::unique_ptr<AppendFile> file)
-        : fence_(std::move(fence)), file_(std::move(file)) {}
+    FencedFile(FencedFiles::Fence fence, std::string path, std::unique_ptr<AppendFile> file)
+        : fence_(std::move(fence)), path_(std::move(path)), file_(std::move(file)) {}
     uint64_t size() const override { return file_->size(); }
     absl::Status append(std::string_view bytes) override { return file_->append(bytes); }
     absl::Status truncate(uint64_t size) override { return file_->truncate(size); }
     absl::Status sync() override {
         absl::Status synced = file_->sync();
-        fence_();
+        fence_.check();
+        if (!file_->stands()) fence_.end(path_ + " is another controller's now");
         return synced;
     }
 
   private:
-    const std::function<void()> fence_;
+    const FencedFiles::Fence fence_;
+    const std::string path_;
     const std::unique_ptr<AppendFile> file_;
 };
 
+absl::StatusOr<std::string> readFrom(int fd, uint64_t offset, const std::string& path) {
+    std::string bytes;
+    std::string piece(size_t{1} << 20, '\0');
+    while (true) {
+        const ssize_t n =
+            ::pread(fd, piece.data(), piece.size(), static_cast<off_t>(offset + bytes.size()));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return absl::UnavailableError(
+                absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+        if (n == 0) return bytes;
+        bytes.append(piece, 0, static_cast<size_t>(n));
+    }
+}
+
 }  // namespace
 
+/// One that still leads has told of what it appended only if the file had its name after that. So
+/// what was appended until the name was taken belongs to the copy.
 absl::Status FencedFiles::makeOwn(const std::string& path) {
-    if (!disk_.exists(path)) return absl::OkStatus();
-    const std::string copy = path + ".own";
-    std::error_code error;
-    fs::copy_file(path, copy, fs::copy_options::overwrite_existing, error);
-    if (error)
+    const UniqueFd before(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!before.valid() && errno == ENOENT) return absl::OkStatus();
+    if (!before.valid())
         return absl::UnavailableError(
-            absl::StrCat("cannot copy ", path, " to ", copy, ": ", error.message()));
+            absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+    const std::string copy = path + ".own";
     auto file = disk_.open(copy);
     if (!file.ok()) return file.status();
-    if (absl::Status s = (*file)->sync(); !s.ok()) return s;
-    if (absl::Status s = rename(copy, path); !s.ok()) return s;
-    return syncFolder(folderOf(path));
+    const auto append = [&](absl::StatusOr<std::string> bytes) {
+        absl::Status done = bytes.status();
+        if (done.ok() && !bytes->empty()) done = (*file)->append(*bytes);
+        if (done.ok()) done = (*file)->sync();
+        return done;
+    };
+    absl::Status done = (*file)->truncate(0);
+    if (done.ok()) done = append(readFrom(before.get(), 0, path));
+    if (done.ok()) done = rename(copy, path);
+    if (done.ok()) done = append(readFrom(before.get(), (*file)->size(), path));
+    if (done.ok()) done = syncFolder(folderOf(path));
+    return done;
 }
 
 absl::StatusOr<std::unique_ptr<AppendFile>> FencedFiles::open(const std::string& path) {
@@ -57,27 +87,27 @@ absl::StatusOr<std::unique_ptr<AppendFile>> FencedFiles::open(const std::string&
     }
     auto file = disk_.open(path);
     if (!file.ok()) return file.status();
-    return std::make_unique<FencedFile>(fence_, *std::move(file));
+    return std::make_unique<FencedFile>(fence_, path, *std::move(file));
 }
 
 absl::Status FencedFiles::rename(const std::string& from, const std::string& to) {
-    fence_();
+    fence_.check();
     return disk_.rename(from, to);
 }
 
 absl::Status FencedFiles::remove(const std::string& path) {
-    fence_();
+    fence_.check();
     return disk_.remove(path);
 }
 
 absl::Status FencedFiles::removeFolder(const std::string& path) {
-    fence_();
+    fence_.check();
     return disk_.removeFolder(path);
 }
 
 absl::Status FencedFiles::syncFolder(const std::string& folder) {
     absl::Status synced = disk_.syncFolder(folder);
-    fence_();
+    fence_.check();
     return synced;
 }
 

@@ -15,12 +15,16 @@ namespace bulkhead::lead {
 /// are stopped and not dead, are made its own: a file is replaced by a copy of itself the first
 /// time it is opened for writing, and a lock that a leader of this state directory holds is taken
 /// from it. What they write then lies in files that nobody reads. After every write that has to
-/// last, the lead is checked before anybody can hear of it. Thread: any.
+/// last, the lead is checked before anybody can hear of it, and that the file still has its name:
+/// should two ever lead at once, what the one before has told is in the copy. Thread: any.
 class FencedFiles final : public FileSystem {
   public:
-    /// `fence` does not return to one that leads no more (Lead::check()). Which locks leaders have
-    /// taken is noted in `stateDir`.
-    FencedFiles(std::function<void()> fence, std::string stateDir)
+    struct Fence {
+        std::function<void()> check;  ///< does not return to one that leads no more (Lead::check())
+        std::function<void(const std::string& why)> end;  ///< does not return (Lead::end())
+    };
+    /// Which locks leaders have taken is noted in `stateDir`.
+    FencedFiles(Fence fence, std::string stateDir)
         : fence_(std::move(fence)), stateDir_(std::move(stateDir)) {}
 
     bool exists(const std::string& path) const override { return disk_.exists(path); }
@@ -49,7 +53,7 @@ class FencedFiles final : public FileSystem {
     absl::Status makeOwn(const std::string& path);
 
     FileSystem& disk_ = diskFiles();
-    const std::function<void()> fence_;
+    const Fence fence_;
     const std::string stateDir_;
     Mutex mutex_;
     std::set<std::string> own_ ABSL_GUARDED_BY(mutex_);

@@ -90,13 +90,6 @@ absl::Status statusOf(const grpc::Status& status) {
     return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
 }
 
-[[noreturn]] void die(const std::string& why) {
-    spdlog::critical(
-        "this controller does not lead any more and ends; jobs train on with another: {}", why);
-    spdlog::default_logger()->flush();
-    ::_exit(EXIT_FAILURE);
-}
-
 }  // namespace
 
 /// Asks one member after another until one answers. Thread: one at a time.
@@ -323,6 +316,13 @@ Lead::Seen Lead::judge(int64_t holder, const std::optional<std::string>& last, c
     return seen;
 }
 
+void Lead::end(const std::string& why) {
+    spdlog::critical(
+        "this controller does not lead any more and ends; jobs train on with another: {}", why);
+    spdlog::default_logger()->flush();
+    ::_exit(EXIT_FAILURE);
+}
+
 std::vector<std::string> Lead::standbys() const {
     const MutexLock lock(mutex_);
     return standbys_;
@@ -371,8 +371,8 @@ void Lead::keep() {
         check();
         const auto held = hold();
         check();
-        if (held.ok() && !*held) die(holder_.empty() ? "its key is gone" : holder_ + " leads");
-        if (absl::IsNotFound(held.status())) die(std::string(held.status().message()));
+        if (held.ok() && !*held) end(holder_.empty() ? "its key is gone" : holder_ + " leads");
+        if (absl::IsNotFound(held.status())) end(std::string(held.status().message()));
         const std::string now(held.status().message());
         if (std::exchange(told, now) != now && !held.ok())
             spdlog::warn("the lead is not renewed: {}", now);
@@ -381,7 +381,7 @@ void Lead::keep() {
 
 void Lead::check() const {
     if (bootNow() < leadsUntilNs_) return;
-    die(absl::StrCat("none of ", absl::StrJoin(options_.etcd, ", "),
+    end(absl::StrCat("none of ", absl::StrJoin(options_.etcd, ", "),
                      " has renewed its lease in time, or this process was stopped"));
 }
 

@@ -49,6 +49,8 @@ class Lead {
 
     /// Ends the process unless it leads. Thread: any; asks nobody.
     void check() const;
+    /// Ends the process. Thread: any.
+    [[noreturn]] static void end(const std::string& why);
     /// Names of the other candidates, in order. Thread: any.
     std::vector<std::string> standbys() const;
 

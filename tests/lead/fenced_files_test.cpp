@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 namespace bulkhead::lead {
 namespace {
@@ -18,8 +20,9 @@ class FencedFilesTest : public testing::Test {
     FencedFilesTest() {
         char name[] = "/tmp/bulkhead-fenced-XXXXXX";
         dir_ = ::mkdtemp(name);
-        first_.emplace([this] { check(firstLeads_); }, dir_ + "/state");
-        second_.emplace([this] { check(secondLeads_); }, dir_ + "/state");
+        const auto end = [](const std::string&) { throw Ended(); };
+        first_.emplace(FencedFiles::Fence{[this] { check(firstLeads_); }, end}, dir_ + "/state");
+        second_.emplace(FencedFiles::Fence{[this] { check(secondLeads_); }, end}, dir_ + "/state");
     }
     ~FencedFilesTest() override { std::filesystem::remove_all(dir_); }
 
@@ -60,6 +63,41 @@ TEST_F(FencedFilesTest, WhatAStoppedLeaderWritesLaterIsReadByNobody) {
     EXPECT_EQ(again->size(), 13u) << "its own file is not copied again";
     ASSERT_TRUE(now->append("!").ok());
     EXPECT_EQ(content("commit.log"), "one two three!");
+}
+
+TEST_F(FencedFilesTest, WhereTwoBelieveThatTheyLeadNothingThatWasToldIsLost) {
+    secondLeads_ = true;
+    const std::string path = dir_ + "/commit.log";
+    std::string told;
+    for (int change = 0; change < 20; ++change) {
+        // Both believe it. The first writes until it ends, while the second takes the file.
+        FencedFiles::Fence always{[] {}, [](const std::string&) { throw Ended(); }};
+        FencedFiles before(always, dir_ + "/state");
+        auto file = *before.open(path);
+        ASSERT_EQ(file->size(), told.size());
+        std::atomic<int> written{0};
+        std::thread writer([&] {
+            for (char next = 'a';; next = next == 'z' ? 'a' : static_cast<char>(next + 1)) {
+                try {
+                    if (!file->append(std::string(1, next)).ok() || !file->sync().ok()) return;
+                } catch (const Ended&) {
+                    return;
+                }
+                told += next;
+                ++written;
+            }
+        });
+        while (written < 3) std::this_thread::yield();
+        FencedFiles next(always, dir_ + "/state");
+        const auto taken = *next.open(path);
+        writer.join();
+        const std::string there = content("commit.log");
+        ASSERT_GE(there.size(), told.size());
+        ASSERT_EQ(there.substr(0, told.size()), told) << change;
+        // At most the one that was on its way when the file was taken.
+        ASSERT_LE(there.size(), told.size() + 1);
+        told = there;
+    }
 }
 
 TEST_F(FencedFilesTest, OneThatLeadsNoMoreChangesNoName) {

@@ -58,6 +58,10 @@ void JobCoordinator::tell(MonoNs at, const protocol::Fact& fact) {
     if (!event) return;
     if (auto* opened = std::get_if<model::IncidentOpened>(&event->body)) {
         explainIncident(*opened, at);
+        // Two hosts may not reach each other: the next start does best on a third.
+        const auto placed = placed_.find(opened->replica);
+        if (opened->cause == model::EvidenceKind::kCommitFailed && placed != placed_.end())
+            for (const std::string& node : placed->second.nodes) around_.pool.doubt(node);
     }
     if (auto* phase = std::get_if<model::IncidentPhase>(&event->body)) {
         widenDetection(*phase);

@@ -201,6 +201,7 @@ class MeshExchange final : public Exchange {
         rounds_ = std::make_unique<Rounds>(*mesh_, context_);
         if (absl::Status s = makeAlgorithms(); !s.ok()) return s;
         forgetOldHeaps();
+        timeout_.connected(group_.connectTimeout);
         startCounting();
         const MutexLock lock(mutex_);
         if (mesh_->last() != mesh_->self())
