@@ -147,7 +147,9 @@ void Batch::makeRows() {
 }
 
 RunTables::RunTables(SQLite::Database& db, int64_t run)
-    : run_(run),
+    : db_(db),
+      run_(run),
+      others_(db, "SELECT count(*) FROM events WHERE run = ? AND seq BETWEEN ? AND ?"),
       event_(db, insertInto("events", "seq, time_ns, type, step, replica, severity, body",
                             "?, ?, ?, ?, ?, ?, ?")),
       step_(db, insertInto("steps", columnsOf<LedgerRow>().names, columnsOf<LedgerRow>().marks)),
@@ -180,6 +182,7 @@ RunTables::RunTables(SQLite::Database& db, int64_t run)
               "WHERE id = ?1") {}
 
 void RunTables::write(const Batch& batch, const model::RunState& state) {
+    const int64_t replaced = makeRoom(batch);
     for (size_t i = 0; i < batch.events.size(); ++i) writeEvent(batch.events[i], batch.rows[i]);
     writeDerived(batch, state);
     if (!batch.keyframe.empty()) {
@@ -187,7 +190,7 @@ void RunTables::write(const Batch& batch, const model::RunState& state) {
         keyframe_.bind(3, batch.keyframe.data(), static_cast<int>(batch.keyframe.size()));
         keyframe_.exec();
     }
-    writeRun(batch, state);
+    writeRun(batch, state, replaced);
 }
 
 void RunTables::writeDerived(const Batch& batch, const model::RunState& state) {
@@ -214,6 +217,24 @@ void RunTables::writeDerived(const Batch& batch, const model::RunState& state) {
         if (const auto* incident = model::findIncident(state, id)) writeIncident(*incident);
     for (const uint64_t id : batch.faults)
         if (const auto* fault = model::findFault(state, id)) writeFault(*fault);
+}
+
+int64_t RunTables::makeRoom(const Batch& batch) {
+    if (batch.events.empty()) return 0;
+    const uint64_t first = batch.events.front().seq;
+    const uint64_t last = batch.events.back().seq;
+    bound(others_, run_).put(first).put(last);
+    others_.executeStep();
+    const int64_t count = others_.getColumn(0).getInt64();
+    others_.reset();
+    if (count == 0) return 0;
+    for (const char* table : {"events", "steps", "parity", "checkpoints", "keyframes"}) {
+        SQLite::Statement remove(
+            db_, concat("DELETE FROM ", table, " WHERE run = ? AND seq BETWEEN ? AND ?"));
+        bound(remove, run_).put(first).put(last);
+        remove.exec();
+    }
+    return count;
 }
 
 void RunTables::writeEvent(const model::Event& event, const EventRow& row) {
@@ -312,14 +333,14 @@ void RunTables::writeGap(const Gap& gap) {
     gap_.exec();
 }
 
-void RunTables::writeRun(const Batch& batch, const model::RunState& s) {
+void RunTables::writeRun(const Batch& batch, const model::RunState& s, int64_t replaced) {
     uint64_t missing = 0;
     for (const model::Event& event : batch.events)
         if (const std::optional<Gap> gap = gapOf(event)) missing += gap->last - gap->first + 1;
     bound(runRow_, run_)
         .put(s.startedNs)
         .put(s.lastEventNs)
-        .put(batch.events.size())
+        .put(static_cast<int64_t>(batch.events.size()) - replaced)
         .put(s.seq)
         .put(s.lastCommit ? s.lastCommit->record.step : 0)
         .put(s.lastCommit ? s.lastCommit->loss : 0.0)

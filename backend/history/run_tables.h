@@ -54,6 +54,9 @@ class RunTables {
     void writeDerived(const Batch& batch, const model::RunState& state);
 
   private:
+    /// Takes out what another writer has put where the batch goes, and returns how many events
+    /// that were: one that leads no more, and wrote on until it knew. They are told again.
+    int64_t makeRoom(const Batch& batch);
     void writeEvent(const model::Event& event, const EventRow& row);
     void writeStep(const model::Event& event, const model::StepCommitted& step);
     void writeParity(const model::Event& event, const ParityDispute& told);
@@ -61,9 +64,11 @@ class RunTables {
     void writeIncident(const model::IncidentView& incident);
     void writeFault(const model::FaultView& fault);
     void writeGap(const Gap& gap);
-    void writeRun(const Batch& batch, const model::RunState& state);
+    void writeRun(const Batch& batch, const model::RunState& state, int64_t replaced);
 
+    SQLite::Database& db_;
     int64_t run_;
+    SQLite::Statement others_;
     SQLite::Statement event_;
     SQLite::Statement step_;
     SQLite::Statement parity_;

@@ -265,6 +265,32 @@ TEST_F(RunStore, givesRunsNamesOfTheirOwn) {
     EXPECT_EQ(writer("demo-3")->info().name, "demo-3") << "the name is free again";
 }
 
+TEST_F(RunStore, aWriterReplacesWhatOneBeforeItWroteOnUntilItKnew) {
+    const auto note = [](uint64_t seq) {
+        return eventAt(seq, static_cast<int64_t>(seq),
+                       model::JobPhaseChanged{model::JobPhase::kTraining, ""});
+    };
+    auto before = writer();
+    for (uint64_t seq = 1; seq <= 10; ++seq) ASSERT_TRUE(before->append(note(seq)).ok());
+    ASSERT_TRUE(before->flush().ok());
+    ASSERT_TRUE(releaseWriters(file_).ok());
+    auto now = RunWriter::resume(file_, before->runId(), clock_);
+    ASSERT_TRUE(now.ok()) << now.status();
+    for (uint64_t seq = 11; seq <= 16; ++seq)
+        ASSERT_TRUE(before->append(eventAt(seq, 11, committed(seq))).ok());
+    ASSERT_TRUE(before->flush().ok());
+    for (uint64_t seq = 11; seq <= 20; ++seq) {
+        ASSERT_TRUE((*now)->append(seq == 13 ? eventAt(seq, 13, committed(11)) : note(seq)).ok());
+        if (seq == 14 || seq == 20) {
+            ASSERT_TRUE((*now)->flush().ok());
+        }
+    }
+    const auto reading = reader();
+    EXPECT_TRUE(reading->verify((*now)->runId()).ok()) << reading->verify((*now)->runId());
+    EXPECT_EQ(reading->run((*now)->runId())->events, 20u);
+    EXPECT_EQ(reading->ledger((*now)->runId())->size(), 1u);
+}
+
 TEST_F(RunStore, oldRunsGoAndThoseThatAreKeptNewOrWrittenStay) {
     const int64_t now = clock_.unixNs();
     constexpr int64_t kDay = 86'400LL * 1'000'000'000;
