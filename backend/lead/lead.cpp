@@ -268,6 +268,7 @@ absl::StatusOr<bool> Lead::hold() {
     } else {
         holder_ = options_.name;
     }
+    answeredAt_ = bootNow();
     if (ours) leadsUntilNs_ = asked + ttl * kSecond - kMargin;
     std::vector<std::string> others;
     bool known = answer.responses_size() > 3;  // announced with this round
@@ -296,7 +297,8 @@ Lead::Seen Lead::judge(int64_t holder, const std::optional<std::string>& last, c
         }
         const bool ranOut =
             of != 0 && last == nameOf(of) && now - before.lastSecondSince >= kSecond;
-        seen.over = ranOut || now - absentSince_ >= length_ ? last : kGivenUp;
+        const bool away = answeredAt_ != 0 && now - answeredAt_ >= length_;
+        seen.over = ranOut || away || now - absentSince_ >= length_ ? last : kGivenUp;
         return seen;
     }
     absentSince_ = 0;

@@ -81,6 +81,7 @@ class Lead {
     const LeadOptions options_;
     std::unique_ptr<Etcd> etcd_;
     int64_t lease_ = 0;
+    MonoNs answeredAt_ = 0;  ///< the last round that succeeded; 0: none
     MonoNs length_ = 0;      ///< of the lease, as granted
     int64_t announced_ = 0;  ///< the lease of the key with its name
     Seen seen_ = nothingSeen();
