@@ -23,7 +23,7 @@ class FencedFiles final : public FileSystem {
         std::function<void()> check;  ///< does not return to one that leads no more (Lead::check())
         std::function<void(const std::string& why)> end;  ///< does not return (Lead::end())
     };
-    /// Which locks leaders have taken is noted in `stateDir`.
+    /// It notes in `stateDir` which locks leaders have taken.
     FencedFiles(Fence fence, std::string stateDir)
         : fence_(std::move(fence)), stateDir_(std::move(stateDir)) {}
 
