@@ -262,7 +262,7 @@ void HistorySink::removeOld(uint32_t days) {
         return spdlog::warn("old runs stay in the history: {}",
                             std::string(removed.status().message()));
     for (const std::string& name : *removed)
-        spdlog::info("the history of {} is removed: it ended more than {} days ago", name, days);
+        spdlog::info("the history of {} is removed (--history-keep {})", name, days);
 }
 
 void HistorySink::keepOnly(uint32_t days) {

@@ -34,8 +34,9 @@ struct LeadOptions {
 /// check(), by FencedFiles, and by ranks and agents, which have gone to another controller.
 /// The key may also be gone without its lease having run out: deleted or revoked by hand. So
 /// bulkhead/last/CLUSTER, which has no lease, names the last one that led, and a candidate takes a
-/// lead that nobody has at once only when that one gave it up in order or the candidate saw the
-/// last second of its lease. Otherwise it waits for the length of a lease first.
+/// lead that nobody has at once only when that one gave it up in order, the candidate saw the whole
+/// last second of its lease, or etcd answered the candidate nothing for the length of a lease.
+/// Otherwise it waits for that long first.
 class Lead {
   public:
     /// Waits so long; false: it is to stand by no more.
