@@ -194,7 +194,8 @@ std::optional<client::Failure> awaitDaemon(Session& session) {
 /// The job that was cut off, else one that goes on behind the newest run, else a new one. One that
 /// was cut off may have been stopped before this process looked: that is its end.
 client::Result<model::JobInfo> startOrGoOn(Session& session, client::JobSource source) {
-    const auto left = leftOrEnded(session);
+    const bool named = !source.file.empty() || !source.command.empty();
+    const auto left = named ? leftOrEnded(session) : leftUnfinished(session);
     if (!left.ok()) return left.failure();
     if (left.value() && left.value()->phase == model::JobPhase::kFailed)
         return client::Failure{
@@ -209,7 +210,7 @@ client::Result<model::JobInfo> startOrGoOn(Session& session, client::JobSource s
                      static_cast<unsigned long long>(left.value()->step));
         return *left.value();
     }
-    if (source.file.empty() && source.command.empty())
+    if (!named)
         return client::Failure{client::FailureCode::kNotFound, "There is nothing to follow",
                                "No job runs on this daemon.", "Name a job file to start one.",
                                false};

@@ -27,6 +27,7 @@ namespace bulkhead::testing {
 namespace {
 
 constexpr size_t kLargestPacket = 65536;
+constexpr int kMtu = 9000;  // the switch is one thread, and has the cores with the ranks
 constexpr size_t kMostUnderWay = 20000;  // packets; more are lost, as in a real queue
 
 absl::Status refused(const char* what) {
@@ -81,14 +82,16 @@ absl::StatusOr<UniqueFd> makeInterface(const std::string& address) {
     if (packets.get() < 0) return refused("/dev/net/tun");
     const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const auto up = [](ifreq& about) { about.ifr_flags = IFF_UP | IFF_RUNNING; };
-    const bool made = configure(packets.get(), TUNSETIFF, "net0",
-                                [](ifreq& about) { about.ifr_flags = IFF_TUN | IFF_NO_PI; }) &&
-                      configure(socket.get(), SIOCSIFADDR, "net0",
-                                [&](ifreq& about) { setAddress(about, address); }) &&
-                      configure(socket.get(), SIOCSIFNETMASK, "net0",
-                                [](ifreq& about) { setAddress(about, "255.255.255.0"); }) &&
-                      configure(socket.get(), SIOCSIFFLAGS, "net0", up) &&
-                      configure(socket.get(), SIOCSIFFLAGS, "lo", up);
+    const bool made =
+        configure(packets.get(), TUNSETIFF, "net0",
+                  [](ifreq& about) { about.ifr_flags = IFF_TUN | IFF_NO_PI; }) &&
+        configure(socket.get(), SIOCSIFADDR, "net0",
+                  [&](ifreq& about) { setAddress(about, address); }) &&
+        configure(socket.get(), SIOCSIFNETMASK, "net0",
+                  [](ifreq& about) { setAddress(about, "255.255.255.0"); }) &&
+        configure(socket.get(), SIOCSIFMTU, "net0", [](ifreq& about) { about.ifr_mtu = kMtu; }) &&
+        configure(socket.get(), SIOCSIFFLAGS, "net0", up) &&
+        configure(socket.get(), SIOCSIFFLAGS, "lo", up);
     if (!made) return refused("a network interface of its own");
     return packets;
 }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "backend/common/digest.h"
@@ -206,9 +207,25 @@ class LinuxHost::Process final : public HostProcess {
     const std::shared_ptr<char> life_ = std::make_shared<char>();
 };
 
+static absl::Status checkShared(const std::vector<SharedFile>& files) {
+    for (const SharedFile& file : files) {
+        const auto there = diskFiles().read(file.path);
+        if (there.ok() && (file.text.empty() || absl::StripAsciiWhitespace(*there) == file.text))
+            continue;
+        const std::string why = there.ok() ? absl::StrCat(file.path, " is another one there")
+                                           : std::string(there.status().message());
+        return absl::FailedPreconditionError(
+            absl::StrCat("it does not see what the controller wrote (", why,
+                         "): the controller's jobs folder, and checkpoint_dir where a job has one, "
+                         "must be on storage that all nodes have at the same path"));
+    }
+    return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::start(const StartRank& command,
                                                               const std::string& output,
                                                               ProcessWatcher watcher) {
+    if (absl::Status s = checkShared(command.shared); !s.ok()) return s;
     ToHash from{open(command), watcher.files};
     auto process = std::make_unique<Process>(*this, command.process, std::move(watcher));
     if (absl::Status s = process->openOutput(output); !s.ok()) return s;

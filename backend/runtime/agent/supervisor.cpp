@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "backend/model/gpu_text.h"
@@ -190,23 +189,7 @@ absl::Status Supervisor::chooseProgram(StartRank& command) const {
     return absl::OkStatus();
 }
 
-absl::Status Supervisor::checkShared(const StartRank& command) const {
-    for (const SharedFile& file : command.shared) {
-        const auto there = options_.files->read(file.path);
-        if (there.ok() && (file.text.empty() || absl::StripAsciiWhitespace(*there) == file.text))
-            continue;
-        const std::string why = there.ok() ? absl::StrCat(file.path, " is another one there")
-                                           : std::string(there.status().message());
-        return absl::FailedPreconditionError(
-            absl::StrCat("it does not see what the controller wrote (", why,
-                         "): the controller's jobs folder, and checkpoint_dir where a job has one, "
-                         "must be on storage that all nodes have at the same path"));
-    }
-    return absl::OkStatus();
-}
-
 absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {
-    if (absl::Status s = checkShared(command); !s.ok()) return s;
     if (processes_.size() >= options_.slots)
         return absl::ResourceExhaustedError(
             absl::StrCat("node ", options_.node, " has ", options_.slots, " slots, all taken"));

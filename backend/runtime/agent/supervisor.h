@@ -67,7 +67,6 @@ class Supervisor {
     absl::StatusOr<GpuPlace> gpuFor(const StartRank& command, UniqueFd& claim) const;
     std::string whyNoGpu(const StartRank& command) const;
     absl::Status chooseProgram(StartRank& command) const;
-    absl::Status checkShared(const StartRank& command) const;
     ProcessWatcher watcher(const RankProcess& id);
     void printed(const RankProcess& id, bool isStderr, std::string line, uint64_t dropped);
     void died(const RankProcess& id, int32_t signal);
