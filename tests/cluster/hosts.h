@@ -30,7 +30,6 @@ class Hosts {
         std::chrono::milliseconds delay{0};
         double loss = 0;  ///< share of packets
         bool cut = false;
-        bool operator==(const Link&) const = default;
     };
 
     /// Unavailable, with the reason, where the kernel does not let this user make them.

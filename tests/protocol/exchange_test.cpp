@@ -731,6 +731,31 @@ TEST_F(ExchangeTest, TheOnlyOneThatHoldsTheStateIsWaitedForAsHalfTheJobIs) {
     EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1));
 }
 
+/// A network that is cut does not take everybody's last heartbeat at the same moment, nor bring the
+/// first one behind it.
+TEST_F(ExchangeTest, HeartbeatsThatRunOutOneAfterTheOtherAreOneSilence) {
+    train(2);
+    pass(100 * kMillisecond, {2}, {}, Phase::kExchange);
+    pass(100 * kMillisecond, {1, 2}, {}, Phase::kExchange);
+    pass(6 * kSecond, {0, 1, 2}, {}, Phase::kExchange);
+    for (const int32_t r : {0, 1, 2}) EXPECT_THAT(sentTo<Expelled>(r), IsEmpty()) << r;
+    EXPECT_EQ(machine->phase(), JobPhase::kWaiting);
+    pass(500 * kMillisecond, {0, 2}, {}, Phase::kExchange);
+    pass(500 * kMillisecond, {2}, {}, Phase::kExchange);
+    pass(500 * kMillisecond, {}, {}, Phase::kExchange);
+    for (const int32_t r : {0, 1, 2}) EXPECT_THAT(sentTo<Expelled>(r), IsEmpty()) << r;
+    EXPECT_EQ(commit(), 3u);
+
+    // One that stays away is lost a heartbeat's time after the others are back.
+    pass(4 * kSecond, {0, 1, 2}, {}, Phase::kExchange);
+    pass(100 * kMillisecond, {2}, {}, Phase::kExchange);
+    for (const int32_t r : {0, 1}) say(r, no(r));
+    EXPECT_THAT(sentTo<Expelled>(2), IsEmpty());
+    pass(3 * kSecond, {2}, {}, Phase::kVote);
+    EXPECT_THAT(sentTo<Expelled>(2), SizeIs(1));
+    for (const int32_t r : {0, 1}) EXPECT_THAT(sentTo<Expelled>(r), IsEmpty()) << r;
+}
+
 TEST_F(ExchangeTest, HalfTheJobSilentPausesItAndSoLongAsAnOperatorAllows) {
     for (const uint32_t pause : {0u, 5000u}) {
         now = kSecond;

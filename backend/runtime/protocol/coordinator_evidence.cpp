@@ -161,11 +161,15 @@ void CoordinatorMachine::Impl::judgeSuspects() {
             });
         const bool late =
             silent(r) || owesVote(r) || missesRanks(r) || startOverdue(r) || owesSnapshot(r);
+        if (r.alive() && heard && !late) suspectHeardAt_ = now_;
         if (!r.alive() || (heard && !late)) gate_.clear(id);
     }
+    // A network that is whole again does not bring all of them at once.
+    const bool others = suspectHeardAt_ != 0 && now_ - suspectHeardAt_ <= limits_.heartbeat();
     for (const auto& [id, since] : std::map(gate_.suspects())) {
         const MonoNs lostAt = suspectLostAt(*find(id));
         const bool enough = lostAt != 0 && now_ > lostAt;
+        if (others && !enough) continue;
         condemn(*find(id), EvidenceKind::kMissedHeartbeat, "suspected, and not heard since", since,
                 enough);
     }
@@ -182,14 +186,18 @@ void CoordinatorMachine::Impl::judgeSuspects() {
 
 /// Missed heartbeats and progress, starts that take for ever, votes that do not come.
 void CoordinatorMachine::Impl::judgeSilent() {
+    // The time of the first may run out while the others have been silent nearly as long.
     std::vector<int32_t> stuck;
-    for (const Replica& r : replicas_)
-        if (r.stage == Stage::kUpToDate || contributes(r.id))
-            if (std::any_of(r.pulses.begin(), r.pulses.end(), [&](const RankPulse& p) {
-                    return missed(now_, p, limits_, options_.timeouts).has_value();
-                }))
-                stuck.push_back(r.id);
-    if (stuck.size() >= 2 && 2 * stuck.size() >= trainedReplicas())
+    bool one = false;
+    for (const Replica& r : replicas_) {
+        if (r.stage != Stage::kUpToDate && !contributes(r.id)) continue;
+        const bool late = std::any_of(r.pulses.begin(), r.pulses.end(), [&](const RankPulse& p) {
+            return missed(now_, p, limits_, options_.timeouts).has_value();
+        });
+        one = one || late;
+        if (late || silent(r)) stuck.push_back(r.id);
+    }
+    if (one && stuck.size() >= 2 && 2 * stuck.size() >= trainedReplicas())
         for (int32_t id : stuck) gate_.suspect(now_, id);
     for (Replica& r : replicas_) {
         if (!r.alive() || gate_.suspects().contains(r.id)) continue;

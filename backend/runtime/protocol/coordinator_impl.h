@@ -488,6 +488,7 @@ class CoordinatorMachine::Impl : Lineage {
     uint32_t fruitless_ = 0;      ///< rollbacks in a row with no step beyond furthest_ in between
     bool beginsDamaged_ = false;  ///< rollbackWhy_: resumeFrom_ cannot be read
     bool searching_ = false;      ///< the driver looks for checkpoints to roll back to
+    MonoNs suspectHeardAt_ = 0;   ///< last time that a suspect was heard again; 0: never
     std::string explanation_;
     JobPhase phase_ = JobPhase::kStarting;
     uint64_t revision_ = 1;

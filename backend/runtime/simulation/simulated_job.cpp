@@ -111,14 +111,14 @@ bool SimulatedJob::tainted() const {
 size_t SimulatedJob::living() const {
     size_t n = 0;
     for (const auto* list : {&ranks_, &zombies_})
-        for (const auto& r : *list) n += r->alive;
+        for (const auto& r : *list) n += r && r->alive;
     return n;
 }
 
 size_t SimulatedJob::snapshots() const {
     size_t n = 0;
     for (const auto& r : ranks_)
-        if (r->alive) n += r->snapshots.size();
+        if (r && r->alive) n += r->snapshots.size();
     return n;
 }
 
