@@ -127,7 +127,7 @@ TEST_P(ExchangeAbortTest, AnAbortAfterTheSumsLeavesTheConnections) {
 TEST_P(ExchangeAbortTest, ASilentPeerIsAccusedByAll) {
     configureAll({0, 1, 2}, {1, 1, 1, 1}, 400 * kMillisecond);
     std::vector<absl::Status> status;
-    reduceAll({0, 1, 2}, status, [] {});  // in the first round it may still wait for connections
+    reduceAll({0, 1, 2}, status, [] {});  // in the first sum it may still wait for connections
     for (size_t m : {0u, 1u, 2u}) ASSERT_TRUE(status[m].ok()) << status[m];
     reduceAll({0, 2}, status, [] {});
     for (size_t m : {0u, 2u}) {
@@ -143,10 +143,27 @@ TEST_P(ExchangeAbortTest, ASilentPeerIsAccusedByAll) {
     }
 }
 
+/// A peer that still waits for the connection of another one has not begun.
+TEST_P(ExchangeAbortTest, WhoBeginsLateInTheFirstSumIsNotAccused) {
+    constexpr MonoNs kChunk = 100 * kMillisecond;
+    configureAll({0, 1, 2}, {1, 1, 1, 1}, kChunk);
+    std::vector<absl::Status> status;
+    reduceAll({0, 2}, status, [&] {
+        const MonoNs begun = clock_.now();
+        while (clock_.now() - begun < 3 * kChunk) std::this_thread::yield();
+        inputs_[1] = gradient(1, 1, 0, kCount);
+        status[1] = ranks_.reduce(1, *exchanges_[1], 0, inputs_[1], outputs_[1]);
+    });
+    for (size_t m : {0u, 1u, 2u}) {
+        EXPECT_TRUE(status[m].ok()) << status[m];
+        EXPECT_TRUE(exchanges_[m]->failedPeers().empty());
+    }
+}
+
 TEST_P(ExchangeAbortTest, ACutReplicaIsAccusedByTheOthersAndMayComeBack) {
     configureAll({0, 1, 2}, {1, 1, 1, 1}, 300 * kMillisecond);
     std::vector<absl::Status> status;
-    reduceAll({0, 1, 2}, status, [] {});  // the first round has more patience
+    reduceAll({0, 1, 2}, status, [] {});  // the first sum has more patience
     faults_.cut(3600 * kSecond);
     reduceAll({0, 1, 2}, status, [&] {
         // Behind the cut nothing but the abort ends the wait.

@@ -121,5 +121,16 @@ TEST(AdaptiveTimeout, FollowsSlowPeersUpAtOnceAndDownSlowly) {
     EXPECT_EQ(timeout.current(), AdaptiveTimeout::kCap);
 }
 
+TEST(AdaptiveTimeout, IsLongerUntilTheFirstSumOverNewConnectionsIsDone) {
+    AdaptiveTimeout timeout;
+    timeout.setFloor(kSecond);
+    timeout.connected(2 * kSecond);
+    EXPECT_EQ(timeout.current(), 3 * kSecond);
+    timeout.observe(0);
+    EXPECT_EQ(timeout.current(), 3 * kSecond) << "one of its rounds";
+    timeout.summed();
+    EXPECT_EQ(timeout.current(), kSecond);
+}
+
 }  // namespace
 }  // namespace bulkhead::runtime

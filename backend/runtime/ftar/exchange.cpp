@@ -252,7 +252,9 @@ class MeshExchange final : public Exchange {
     }
 
     void finish(MonoNs start, const absl::Status& status) {
-        if (!status.ok()) {
+        if (status.ok()) {
+            timeout_.summed();
+        } else {
             ready_ = false;
             recordFailures(rounds_->failures());
         }
