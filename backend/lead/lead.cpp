@@ -190,13 +190,7 @@ absl::Status Lead::connect() {
     return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Lead::hold() {
-    const MonoNs asked = bootNow();
-    // A round that fails leaves nothing that was seen before it.
-    const Seen before = std::exchange(seen_, nothingSeen());
-    // One that leads has no use for an answer that comes when its lease has ended.
-    const MonoNs leadsUntil = leadsUntilNs_;
-    const MonoNs until = leadsUntil > 0 ? leadsUntil : asked + kLeaseSeconds * kSecond;
+absl::Status Lead::renew(MonoNs until) {
     int64_t ttl = 0;
     absl::Status status;
     if (lease_ == 0) {
@@ -229,6 +223,17 @@ absl::StatusOr<bool> Lead::hold() {
     if (absl::IsNotFound(status)) lease_ = 0;
     if (!status.ok()) return status;
     length_ = ttl * kSecond;
+    return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Lead::hold() {
+    const MonoNs asked = bootNow();
+    // A round that fails leaves nothing that was seen before it.
+    const Seen before = std::exchange(seen_, nothingSeen());
+    // One that leads has no use for an answer that comes when its lease has ended.
+    const MonoNs leadsUntil = leadsUntilNs_;
+    const MonoNs until = leadsUntil > 0 ? leadsUntil : asked + kLeaseSeconds * kSecond;
+    if (absl::Status s = renew(until); !s.ok()) return s;
     // One that leads takes its own key back when somebody has deleted it.
     const std::optional<std::string> over = leadsUntil > 0 ? nameOf(lease_) : before.over;
     // Rounds that change nothing write nothing: etcd keeps what was written until it is compacted.
@@ -247,7 +252,7 @@ absl::StatusOr<bool> Lead::hold() {
             put(*ops->Add(), candidates() + nameOf(lease_), options_.name, lease_);
     }
     etcd::TxnResponse answer;
-    status = etcd_->call(until, [&](auto& member, auto& context) {
+    const absl::Status status = etcd_->call(until, [&](auto& member, auto& context) {
         return member.kv->Txn(&context, wanted, &answer);
     });
     if (absl::IsNotFound(status)) lease_ = 0;
@@ -269,7 +274,7 @@ absl::StatusOr<bool> Lead::hold() {
         holder_ = options_.name;
     }
     answeredAt_ = bootNow();
-    if (ours) leadsUntilNs_ = asked + ttl * kSecond - kMargin;
+    if (ours) leadsUntilNs_ = asked + length_ - kMargin;
     std::vector<std::string> others;
     bool known = answer.responses_size() > 3;  // announced with this round
     for (const etcd::KeyValue& one : answer.responses(2).response_range().kvs()) {

@@ -62,6 +62,7 @@ class Lead {
     /// One round: renews the lease, or takes one, and then the key if nobody has it. True: this
     /// candidate has it. NotFound: the lease has ended.
     absl::StatusOr<bool> hold();
+    absl::Status renew(MonoNs until);
     /// A round leaves a candidate with this knowledge of the one that leads, or led.
     struct Seen {
         /// The value of lastKey() with which the lead may be taken next time; none: no such key.

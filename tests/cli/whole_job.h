@@ -9,12 +9,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <set>
 #include <string>
 #include <thread>
 
 #include "backend/client/private_daemon.h"
+#include "tests/cli/shell.h"
 #include "tests/rpc/rpc_fixture.h"
 
 namespace bulkhead::testing {
@@ -144,6 +146,18 @@ class WholeJobTest : public RpcTest {
                 ::kill(std::stoi(pid), SIGKILL);
             }
         }
+    }
+    /// Stops the job; each of its samples was committed once, and the commit log says the same.
+    /// `ctl` runs bulkheadctl with a verb.
+    static void stopAndAudit(const std::function<Ran(const std::string& verb)>& ctl) {
+        EXPECT_EQ(ctl("stop --yes").code, 0);
+        ASSERT_TRUE(waitUntil([&] {
+            return ctl("jobs").out.find("finished") != std::string::npos;
+        })) << ctl("jobs").out;
+        const Ran audit = ctl("ledger --check");
+        EXPECT_EQ(audit.code, 0) << audit.out;
+        for (const char* said : {"0 twice", "held against the commit log"})
+            EXPECT_NE(audit.out.find(said), std::string::npos) << audit.out;
     }
     std::unique_ptr<client::PrivateDaemon> daemon() {
         client::PrivateDaemonOptions options;

@@ -66,7 +66,6 @@ TEST_F(FencedFilesTest, WhatAStoppedLeaderWritesLaterIsReadByNobody) {
 }
 
 TEST_F(FencedFilesTest, WhereTwoBelieveThatTheyLeadNothingThatWasToldIsLost) {
-    secondLeads_ = true;
     const std::string path = dir_ + "/commit.log";
     std::string told;
     for (int change = 0; change < 20; ++change) {
