@@ -185,6 +185,7 @@ class Exporter final : public prometheus::Collectable {
         handlers.onConnected = [this](model::ServerInfo info) {
             const MutexLock lock(mutex_);
             observed_.up = true;
+            failure_.reset();
             observed_.server = std::move(info);
         };
         handlers.onJobs = [this](std::vector<model::JobInfo> jobs) { follow(std::move(jobs)); };
@@ -194,8 +195,7 @@ class Exporter final : public prometheus::Collectable {
                 std::fprintf(stderr, "bulkheadctl: %s: %s / %s\n", failure.title.c_str(),
                              failure.cause.c_str(), failure.remedy.c_str());
             observed_.up = false;
-            if (!failure.retryable) failure_ = failure;
-            lastFailure_ = std::move(failure);
+            failure_ = std::move(failure);
             changed_.notify_all();
         };
         jobs_ = client_.watchJobs(std::move(handlers));
@@ -224,17 +224,26 @@ class Exporter final : public prometheus::Collectable {
         MutexLock lock(mutex_);
         const bool all =
             changed_.wait_for(lock, kLimit, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                return failure_ || (listed_ && observed_.states.size() >= watches_.size());
+                return isFinal() || (listed_ && observed_.states.size() >= watches_.size());
             });
-        return all ? failure_ : lastFailure_;
+        if (all) return isFinal() ? failure_ : std::nullopt;
+        if (failure_) return failure_;
+        return client::Failure{
+            client::FailureCode::kTimeout, "The daemon says nothing of its jobs",
+            absl::StrCat("It has not sent their states in ", kLimit.count(), " s."),
+            "Look at its log, or ask again.", true};
     }
     /// Set when the connection cannot be made at all.
     std::optional<client::Failure> failure() const {
         const MutexLock lock(mutex_);
-        return failure_;
+        return isFinal() ? failure_ : std::nullopt;
     }
 
   private:
+    bool isFinal() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return failure_ && !failure_->retryable;
+    }
+
     void follow(std::vector<model::JobInfo> jobs) {
         std::map<std::string, std::unique_ptr<client::Watch>> ending;  // after the lock
         const MutexLock lock(mutex_);
@@ -276,11 +285,7 @@ class Exporter final : public prometheus::Collectable {
     ConditionVariable changed_;
     Observed observed_ ABSL_GUARDED_BY(mutex_);
     bool listed_ ABSL_GUARDED_BY(mutex_) = false;  ///< the jobs have been told once
-    std::optional<client::Failure> failure_ ABSL_GUARDED_BY(mutex_);
-    client::Failure lastFailure_ ABSL_GUARDED_BY(mutex_){
-        client::FailureCode::kTimeout, "The daemon says nothing of its jobs",
-        absl::StrCat("It is connected, and has not sent their states in ", kLimit.count(), " s."),
-        "Look at its log, or ask again.", true};
+    std::optional<client::Failure> failure_ ABSL_GUARDED_BY(mutex_);  ///< none: it is connected
     std::map<std::string, std::unique_ptr<client::Watch>> watches_ ABSL_GUARDED_BY(mutex_);
     std::unique_ptr<client::Watch> jobs_;
 };

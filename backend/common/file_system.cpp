@@ -53,6 +53,12 @@ absl::StatusOr<UniqueFd> openFile(const char* what, const std::string& path, int
     return fd;
 }
 
+/// Is `fd` the file `there`? A file system that does not tell proves nothing: true.
+bool isOpen(int fd, const struct stat& there) {
+    struct stat ours {};
+    return ::fstat(fd, &ours) != 0 || (ours.st_ino == there.st_ino && ours.st_dev == there.st_dev);
+}
+
 class DiskFile final : public AppendFile {
   public:
     DiskFile(std::string path, UniqueFd fd, uint64_t size)
@@ -92,10 +98,7 @@ class DiskFile final : public AppendFile {
         // Opened, so that a file server is asked and no cache.
         const UniqueFd named(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
         struct stat there {};
-        struct stat ours {};
-        if (!named.valid() || ::fstat(named.get(), &there) != 0 || ::fstat(fd_.get(), &ours) != 0)
-            return true;
-        return there.st_dev == ours.st_dev && there.st_ino == ours.st_ino;
+        return !named.valid() || ::fstat(named.get(), &there) != 0 || isOpen(fd_.get(), there);
     }
 
   private:
@@ -135,11 +138,9 @@ class DiskLock final : public FileLock {
 
     /// A file system that gives no answer proves nothing.
     static bool look(const Held& held) {
-        struct stat ours {};
         struct stat there {};
-        if (::fstat(held.fd.get(), &ours) != 0) return true;
         if (::stat(held.path.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
-        return ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
+        return isOpen(held.fd.get(), there);
     }
 
     const std::shared_ptr<Held> held_;

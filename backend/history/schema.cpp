@@ -186,10 +186,6 @@ constexpr Table kTables[] = {{"runs", 1},        {"events", 1},    {"keyframes",
                              {"steps", 1},       {"faults", 1},    {"gaps", 2},
                              {"checkpoints", 1}, {"incidents", 1}, {"parity", 4}};
 
-bool isRuns(const Table& table) {
-    return std::string_view(table.name) == "runs";
-}
-
 int pragma(SQLite::Database& db, const char* name) {
     return db.execAndGet(concat("PRAGMA ", name)).getInt();
 }
@@ -332,7 +328,7 @@ std::unique_ptr<SQLite::Database> openRead(const fs::path& file) {
 std::vector<const char*> tablesOfRuns() {
     std::vector<const char*> out;
     for (const Table& table : kTables)
-        if (!isRuns(table)) out.push_back(table.name);
+        if (std::string_view(table.name) != "runs") out.push_back(table.name);
     return out;
 }
 

@@ -20,7 +20,7 @@ class FleetBook {
   public:
     /// A sample has all ranks of a job of so many, and of a larger one so many, or a 16th of them
     /// if that is more: half of them in turn, then those that have stood still for longest, and
-    /// those that did in the sample before. Of 1,536 ranks it is 4 KB of a run file, not 37.
+    /// those that did in the sample before.
     static constexpr size_t kRanksAtOnce = 256;
 
     void started(RankId rank, uint32_t incarnation);
