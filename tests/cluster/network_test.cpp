@@ -229,7 +229,7 @@ TEST_F(NetworkTest, TwoHostsThatDoNotReachEachOtherDoNotEndTheJob) {
         20);
     std::printf("no link between two: no step for %.1f s\n", waited);
     EXPECT_LT(waited, 15);
-    // Whoever was lost for it starts on another node, the first time.
+    // The one that was lost for it starts on another node, the first time.
     const std::string events = ctl("events --type incident_opened,replica_changed").out;
     for (const size_t host : {a, b}) {
         const std::string replica = " replica=" + std::string(host == a ? "0" : "1");

@@ -75,8 +75,12 @@ TEST_F(FencedFilesTest, WhereTwoBelieveThatTheyLeadNothingThatWasToldIsLost) {
         auto file = *before.open(path);
         ASSERT_EQ(file->size(), told.size());
         std::atomic<int> written{0};
+        std::atomic<bool> over{false};
         std::thread writer([&] {
-            for (char next = 'a';; next = next == 'z' ? 'a' : static_cast<char>(next + 1)) {
+            int late = 0;  // tells of a few more, if nobody ends it
+            for (char next = 'a'; late < 3;
+                 next = next == 'z' ? 'a' : static_cast<char>(next + 1)) {
+                if (over) ++late;
                 try {
                     if (!file->append(std::string(1, next)).ok() || !file->sync().ok()) return;
                 } catch (const Ended&) {
@@ -89,6 +93,7 @@ TEST_F(FencedFilesTest, WhereTwoBelieveThatTheyLeadNothingThatWasToldIsLost) {
         while (written < 3) std::this_thread::yield();
         FencedFiles next(always, dir_ + "/state");
         const auto taken = *next.open(path);
+        over = true;
         writer.join();
         const std::string there = content("commit.log");
         ASSERT_GE(there.size(), told.size());
